@@ -1,0 +1,70 @@
+# Every target sets up what it needs in a virtual environment of its own. `make run` and `make test` are the two to start with.
+
+PYTHON ?= python3
+VENV := .venv
+TF_VENV := .venv-tf
+BIN := $(VENV)/bin
+TF_BIN := $(TF_VENV)/bin
+WORKERS ?= auto
+
+.PHONY: help run test tiny check lint types layers conformance bench fuzz soak protos docs clean
+
+help:
+	@echo "make run          train a small network on two devices and look at every stage of a step"
+	@echo "make test         run the tests"
+	@echo "make tiny         run the quickest tests only (seconds)"
+	@echo "make check        lint, types, import layers"
+	@echo "make conformance  compare with real TensorFlow (installs tensorflow-cpu into $(TF_VENV))"
+	@echo "make bench        time the same programs on Penstock and TensorFlow and print ratios"
+	@echo "make fuzz, soak   the long versions of the robustness tests"
+
+$(VENV)/ready: pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet -e '.[dev]'
+	touch $@
+
+$(TF_VENV)/ready: pyproject.toml
+	$(PYTHON) -m venv $(TF_VENV)
+	$(TF_BIN)/python -m pip install --quiet --upgrade pip
+	$(TF_BIN)/python -m pip install --quiet 'tensorflow-cpu==2.21.0' -e '.[dev]'
+	touch $@
+
+run: $(VENV)/ready
+	$(BIN)/python -m penstock.tools.cli demo --out out
+
+test: $(VENV)/ready
+	$(BIN)/python -m pytest -n $(WORKERS) tests
+
+tiny: $(VENV)/ready
+	$(BIN)/python -m pytest tests/test_tiny.py
+
+check: lint types layers
+
+lint: $(VENV)/ready
+	$(BIN)/ruff check .
+
+types: $(VENV)/ready
+	$(BIN)/pyright --pythonpath $(BIN)/python
+
+layers: $(VENV)/ready
+	$(BIN)/lint-imports
+
+conformance: $(TF_VENV)/ready
+	TF_CPP_MIN_LOG_LEVEL=3 TF_ENABLE_ONEDNN_OPTS=0 $(TF_BIN)/python -m pytest -n $(WORKERS) conformance
+
+bench: $(TF_VENV)/ready
+	TF_CPP_MIN_LOG_LEVEL=3 $(TF_BIN)/python -m benchmarks
+
+fuzz: $(VENV)/ready
+	PENSTOCK_FUZZ_SECONDS=600 $(BIN)/python -m pytest tests/robustness -k fuzz
+
+soak: $(VENV)/ready
+	PENSTOCK_SOAK_RUNS=200000 $(BIN)/python -m pytest tests/robustness -k soak
+
+protos: $(VENV)/ready
+	$(BIN)/python -m pip install --quiet -e '.[protos]'
+	$(BIN)/python scripts/gen_protos.py
+
+clean:
+	rm -rf $(VENV) $(TF_VENV) out build dist *.egg-info

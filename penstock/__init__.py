@@ -1,0 +1,33 @@
+"""Penstock runs TensorFlow-1 dataflow graphs in Python, without TensorFlow.
+
+    import penstock as tf
+
+    x = tf.placeholder(tf.float32, [None, 2])
+    y = tf.reduce_sum(x * x, axis=1)
+    with tf.Session() as sess:
+        print(sess.run(y, {x: [[3.0, 4.0]]}))
+
+This module only assembles the public names. Where things are: docs/layout.md; how a step runs: docs/journey.md.
+"""
+
+from __future__ import annotations
+
+from penstock import api as _api
+
+__version__ = "0.1.0"
+
+_api.assemble(__name__)
+
+_lazy = _api.lazy_names()
+
+
+def __getattr__(name: str) -> object:
+    if name in _lazy:
+        value = _api.resolve(name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module 'penstock' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_lazy})

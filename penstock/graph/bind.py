@@ -1,0 +1,109 @@
+"""From a declared kernel to a function of flat inputs.
+
+A kernel names what it wants in its own parameter list: `ctx` first for the step's context, keyword-only parameters for
+attributes, `node` for the operation itself, `state` for what must outlive a step. `bind` looks at that list once per op
+type and ties attributes and grouping of list arguments once per node, so that a step pays for a call and nothing else.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+from penstock import errors
+from penstock.graph.ir import Operation
+from penstock.graph.opdef import OpDef
+
+
+class Bound(NamedTuple):
+    """A kernel ready to run. Call `fn(*flat)`, `fn(ctx, *flat)` or, if asynchronous, `fn(ctx, done, *flat)`."""
+
+    fn: Callable[..., Any]
+    needs_ctx: bool
+    is_async: bool
+    plain: bool  # the result is the one output's value itself, not a sequence
+
+
+class _KernelPlan(NamedTuple):
+    kernel: Callable[..., Any]
+    is_async: bool
+    needs_ctx: bool
+    attrs: tuple[str, ...]
+    wants_node: bool
+    wants_state: bool
+
+
+def _plan(opdef: OpDef) -> _KernelPlan:
+    kernel = opdef.async_kernel or opdef.kernel
+    if kernel is None:
+        raise errors.UnimplementedError(
+            f"No OpKernel was registered to support Op '{opdef.name}' on CPU. Its signature is known, so graphs that hold it load; "
+            "a fetch that needs it cannot run. Add a kernel with penstock.ops.declare.op(..., numpy=...)."
+        )
+    try:
+        parameters = list(inspect.signature(kernel).parameters.values())
+    except (TypeError, ValueError):  # ufuncs and builtins take inputs only
+        parameters = []
+    keywords = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
+    if type(kernel).__name__ == "ufunc":
+        keywords = []
+    special = {"node", "state"}
+    unknown = [k for k in keywords if k not in opdef.attrs and k not in special]
+    if unknown:
+        raise TypeError(f"kernel of {opdef.name} asks for {unknown}, which are no attributes of the op")
+    return _KernelPlan(
+        kernel,
+        opdef.async_kernel is not None,
+        opdef.async_kernel is not None or (bool(parameters) and parameters[0].name == "ctx"),
+        tuple(k for k in keywords if k not in special),
+        "node" in keywords,
+        "state" in keywords,
+    )
+
+
+def bind(op: Operation, state: Callable[[str], SimpleNamespace] | None = None) -> Bound:
+    """Ties `op`'s kernel to its attributes. `state(name)` gives the namespace that lives across steps."""
+    opdef = op.op_def
+    plan: _KernelPlan = opdef.kernel_plan
+    if plan is None:
+        plan = opdef.kernel_plan = _plan(opdef)
+    fn = plan.kernel
+    keywords: dict[str, Any] = {name: op.attrs[name] for name in plan.attrs}
+    if plan.wants_node:
+        keywords["node"] = op
+    if plan.wants_state:
+        keywords["state"] = state(op.name) if state is not None else SimpleNamespace()
+    if keywords:
+        fn = functools.partial(fn, **keywords)
+    if any(arg.is_list for arg in opdef.inputs):
+        fn = _grouped(fn, input_ranges(op), plan.is_async + plan.needs_ctx)
+    return Bound(fn, plan.needs_ctx, plan.is_async, opdef.plain_output)
+
+
+def input_ranges(op: Operation) -> list[tuple[int, int, bool]]:
+    """(start, stop, is_list) of each input argument in the flat list of inputs."""
+    return arg_ranges(op.op_def.inputs, op.attrs)
+
+
+def arg_ranges(args: list, attrs: dict[str, Any]) -> list[tuple[int, int, bool]]:
+    ranges, start = [], 0
+    for arg in args:
+        count = attrs[arg.number_attr] if arg.number_attr else len(attrs[arg.list_attr]) if arg.list_attr else 1
+        ranges.append((start, start + count, arg.is_list))
+        start += count
+    return ranges
+
+
+def _grouped(fn: Callable[..., Any], ranges: list[tuple[int, int, bool]], leading: int) -> Callable[..., Any]:
+    """Hands each list argument over as one Python list."""
+    if len(ranges) == 1 and leading == 0:
+        return lambda *flat: fn(list(flat))
+
+    def call(*flat: Any) -> Any:
+        head, rest = flat[:leading], flat[leading:]
+        return fn(*head, *[list(rest[a:b]) if is_list else rest[a] for a, b, is_list in ranges])
+
+    return call

@@ -1,0 +1,210 @@
+"""Constants, and what can be known of a tensor's value while the graph is being built.
+
+`known_value` evaluates pure subgraphs of constants with the ops' own kernels; `constant_dims` reads a shape vector as
+far as it is known. `constant_value` is TF1's public function, which looks through fewer ops.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from penstock import dtypes
+from penstock.formats.attr_value import TensorAttr
+from penstock.formats.values import convert_typed
+from penstock.graph.bind import bind
+from penstock.graph.build import create_node
+from penstock.graph.defaults import get_default_graph
+from penstock.graph.ir import Dims, Graph, Tensor
+from penstock.graph.opdef import OPS
+from penstock.shapes import TensorShape, dims_of
+
+_LARGEST_FOLDED = 4096  # elements: above that, shape inference does not compute
+
+
+def constant_tensor(graph: Graph, array: np.ndarray, dtype: dtypes.DType, name: str) -> Tensor:
+    """A Const node holding `array`. `name` is made unique in the current scope."""
+    attrs = {"value": TensorAttr(dtype, array), "dtype": dtype}
+    return create_node(graph, OPS["Const"], [], attrs, [dtype], graph.unique_name(name)).outputs[0]
+
+
+def constant(value: Any, dtype: Any = None, shape: Any = None, name: str = "Const", verify_shape: bool = False,
+             allow_broadcast: bool = True) -> Tensor:  # fmt: skip
+    """A tensor that always has this value.
+
+    With `shape`, a value with fewer elements is filled up with its last element, as TF1 does; `verify_shape` forbids it.
+    """
+    graph = get_default_graph()
+    want = None if dtype is None else dtypes.as_dtype(dtype).base_dtype
+    if isinstance(value, Tensor):
+        raise TypeError(f"List of Tensors when single Tensor expected: a constant is made of plain values, got {value}")
+    got, array = convert_typed(value, want, None if shape is None else TensorShape(shape).as_list(), verify_shape)
+    return constant_tensor(graph, array, got, name or "Const")
+
+
+# -- what is known of a value -----------------------------------------------------------------------------------------
+
+
+def known_value(tensor: Tensor, depth: int = 0) -> np.ndarray | None:
+    """The tensor's value if it follows from constants and static shapes alone, else None."""
+    op = tensor.op
+    kind = op.type
+    if kind == "Const":
+        return op.attrs["value"].array
+    cached = tensor.__dict__.get("_known")
+    if cached is not None:
+        return cached
+    value = _known_value(tensor, depth)
+    if value is not None:
+        tensor._known = value
+    return value
+
+
+def _known_value(tensor: Tensor, depth: int) -> np.ndarray | None:
+    op = tensor.op
+    kind = op.type
+    if kind in ("Shape", "Size"):
+        dims = op.inputs[0].dims
+        if dims is None or None in dims:
+            return None
+        value = np.array(dims, dtype=tensor.dtype.np)
+        return value if kind == "Shape" else np.prod(value, dtype=tensor.dtype.np)
+    if kind == "Rank":
+        dims = op.inputs[0].dims
+        return None if dims is None else np.array(len(dims), dtype=np.int32)
+    if kind == "ShapeN":
+        dims = op.inputs[tensor.value_index].dims
+        return None if dims is None or None in dims else np.array(dims, dtype=tensor.dtype.np)
+    opdef = op.op_def
+    if opdef.stateful or opdef.kernel is None or not op.inputs or depth > 60 or tensor.dtype._is_ref_dtype:
+        return None
+    if kind in _NEVER_FOLDED:
+        return None
+    if tensor.dims is None or None in tensor.dims or _size(tensor.dims) > _LARGEST_FOLDED:
+        if tensor.dims is not None and None not in tensor.dims:
+            return None
+    values = []
+    for source in op.inputs:
+        value = known_value(source, depth + 1)
+        if value is None or value.size > _LARGEST_FOLDED:
+            return None
+        values.append(value)
+    bound = bind(op)
+    if bound.needs_ctx:
+        return None
+    try:
+        with np.errstate(all="ignore"):
+            result = bound.fn(*values)
+    except Exception:  # the step itself will report it, with all that is known then
+        return None
+    return np.asarray(result if bound.plain else result[tensor.value_index])
+
+
+_NEVER_FOLDED = {"Enter", "Exit", "NextIteration", "Switch", "Merge", "LoopCond", "PlaceholderWithDefault", "CheckNumerics", "Print",
+                 "StopGradient", "PreventGradient"}  # fmt: skip
+
+
+def _size(dims: Dims) -> int:
+    total = 1
+    for d in dims or ():
+        total *= d or 1
+    return total
+
+
+def constant_dims(tensor: Tensor, depth: int = 0) -> Dims:
+    """A shape vector's value as dims, with None where an entry is unknown; None if even its length is unknown."""
+    value = known_value(tensor)
+    if value is not None:
+        if value.ndim == 0:
+            if value == -1:
+                return None
+            raise ValueError("Shape must be rank 1 but is rank 0")
+        sizes = value.tolist()
+        if sizes and min(sizes) < -1:
+            raise ValueError(f"Invalid value in tensor used for shape: {min(sizes)}")
+        return tuple([None if v < 0 else v for v in sizes])
+    op = tensor.op
+    kind = op.type
+    if depth > 60:
+        return None
+    if kind == "Shape":
+        return op.inputs[0].dims
+    if kind == "Pack" and op.attrs.get("axis", 0) == 0:
+        return tuple(_entry(t) for t in op.inputs)
+    if kind in ("Cast", "Identity"):
+        return constant_dims(op.inputs[0], depth + 1)
+    if kind in ("ConcatV2", "Concat"):
+        parts = op.inputs[:-1] if kind == "ConcatV2" else op.inputs[1:]
+        result: tuple[int | None, ...] = ()
+        for part in parts:
+            dims = constant_dims(part, depth + 1) if part.dims is None or len(part.dims) == 1 else None
+            if dims is None:
+                return None
+            result += dims
+        return result
+    if kind == "StridedSlice":
+        sliced = _sliced_dims(tensor, depth)
+        if sliced is not None:
+            return sliced
+    if tensor.dims is not None and len(tensor.dims) == 1 and tensor.dims[0] is not None:
+        return (None,) * tensor.dims[0]
+    return None
+
+
+def _entry(tensor: Tensor) -> int | None:
+    value = known_value(tensor)
+    if value is not None:
+        return None if value < 0 else int(value)
+    op = tensor.op
+    if op.type == "StridedSlice" and op.attrs.get("shrink_axis_mask") == 1:
+        index = known_value(op.inputs[1])
+        source = constant_dims(op.inputs[0])
+        if index is not None and source is not None and index.size == 1 and -len(source) <= int(index[0]) < len(source):
+            return source[int(index[0])]
+    return None
+
+
+def _sliced_dims(tensor: Tensor, depth: int) -> Dims:
+    op = tensor.op
+    a = op.attrs
+    if a["ellipsis_mask"] or a["new_axis_mask"] or a["shrink_axis_mask"]:
+        return None
+    begin, end, strides = (known_value(t) for t in op.inputs[1:4])
+    source = constant_dims(op.inputs[0], depth + 1)
+    if source is None or begin is None or end is None or strides is None or begin.size != 1:
+        return None
+    return source[
+        slice(None if a["begin_mask"] & 1 else int(begin[0]), None if a["end_mask"] & 1 else int(end[0]), int(strides[0]))
+    ]
+
+
+def constant_value(tensor: Any, partial: bool = False) -> np.ndarray | None:
+    """The value of a constant tensor as an array, or None; TF1's `tf.contrib.util.constant_value`."""
+    if not isinstance(tensor, Tensor):
+        return np.asarray(tensor)
+    if tensor.op.type not in _PUBLICLY_KNOWN:
+        return None
+    value = known_value(tensor)
+    if value is None and partial and tensor.op.type == "Pack":
+        parts = np.empty(len(tensor.op.inputs), dtype=object)
+        for i, source in enumerate(tensor.op.inputs):
+            parts[i] = known_value(source)
+        return parts
+    if value is not None:
+        # A value that was read may no longer be fed: graph construction depended on it.
+        tensor.graph.prevent_feeding(tensor)
+    return value
+
+
+_PUBLICLY_KNOWN = {"Const", "Shape", "Size", "Rank", "Range", "Cast", "Concat", "ConcatV2", "Pack", "Fill", "Equal", "NotEqual",
+                   "StopGradient", "Unpack", "Split", "BroadcastTo", "ConcatOffset"}  # fmt: skip
+
+
+def shape_tensor_dims(shape: Any) -> Dims:
+    """Dims of a `shape=` argument that may be a tensor, a list with tensors in it, or anything TensorShape takes."""
+    if isinstance(shape, Tensor):
+        return constant_dims(shape)
+    if isinstance(shape, (list, tuple)) and any(isinstance(s, Tensor) for s in shape):
+        return tuple(_entry(s) if isinstance(s, Tensor) else dims_of([s])[0] for s in shape)  # type: ignore[index]
+    return dims_of(shape)

@@ -1,0 +1,432 @@
+"""GraphDef -> Graph: `import_graph_def` with TF's checks, every problem of a graph reported at once.
+
+Nodes are read in topological order; only the back edge of a loop (a Merge fed by a NextIteration) may point forward.
+Nothing is added to the target graph until the whole GraphDef is known to be sound.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from typing import Any
+
+from penstock import errors
+from penstock.dtypes import DType
+from penstock.formats import protos
+from penstock.formats.attr_value import FuncAttr, TensorAttr, decode
+from penstock.graph.build import arg_dtypes, check_attrs, output_dtypes
+from penstock.graph.convert import convert_to_tensor
+from penstock.graph.defaults import get_default_graph
+from penstock.graph.ir import Graph, Operation, Tensor, capture_trace
+from penstock.graph.opdef import MISSING, OpDef, OPS
+from penstock.graph.shape_inference import infer_shapes
+from penstock.names import parse_tensor_name
+from penstock.shapes import TensorShape, compatible_dims, merge_dims
+
+_VALID_NODE = re.compile(r"^[A-Za-z0-9.][A-Za-z0-9_.\\/>-]*$")
+_VALID_INTERNAL = re.compile(r"^[A-Za-z0-9._][A-Za-z0-9_.\\/>-]*$")
+
+
+def import_graph_def(
+    graph_def: Any,
+    input_map: dict | None = None,
+    return_elements: list[str] | None = None,
+    name: str | None = None,
+    op_dict: Any = None,
+    producer_op_list: Any = None,
+    validate_colocation_constraints: bool = True,
+) -> list | None:
+    """Adds the nodes of `graph_def` to the default graph, below the name scope `name` (default "import").
+
+    `input_map` replaces inputs (names in the GraphDef -> tensors here); `return_elements` names operations and tensors of
+    the GraphDef to return; `producer_op_list` lets unknown attributes with default values be dropped, as TF does.
+    """
+    graph_def = _as_graph_def(graph_def)
+    graph = get_default_graph()
+    graph._check_not_finalized()
+    mapping = _input_map(graph, input_map or {})
+    if return_elements is not None:
+        return_elements = list(return_elements)
+        if not all(isinstance(e, str) for e in return_elements):
+            raise TypeError("Argument `return_elements` must be a list of strings.")
+    if producer_op_list is not None:
+        graph_def = _drop_default_attrs(graph_def, producer_op_list)
+    for function in graph_def.library.function:
+        _add_library_function(graph, function)
+    for gradient in graph_def.library.gradient:
+        graph.gradient_functions[gradient.function_name] = gradient.gradient_func
+    prefix = _enter_prefix(graph, name)
+    added = GraphReader(graph, graph_def.node, prefix, mapping).read()
+    unused = [key for key in mapping.keys if key not in mapping.used and parse_tensor_name(key.lstrip("^"))[0] not in added]
+    if unused:
+        raise ValueError(f"Attempted to map inputs that were not found in graph_def: [{', '.join(unused)}]")
+    if graph_def.versions.producer:
+        graph._producer = min(graph._producer, max(graph_def.versions.producer, 1))
+    if return_elements is None:
+        return None
+    return [_returned(added, element) for element in return_elements]
+
+
+def _as_graph_def(value: Any) -> Any:
+    if isinstance(value, protos.GraphDef):
+        return value
+    try:
+        return protos.coerce(value, protos.GraphDef, "graph_def")
+    except TypeError as error:
+        raise TypeError("Argument `graph_def` must be a GraphDef proto.") from error
+
+
+def _returned(added: dict[str, Operation], element: str) -> Any:
+    if ":" in element:
+        op_name, index = parse_tensor_name(element)
+        op = added.get(op_name)
+        if op is not None and index < len(op.outputs):
+            return op.outputs[index]
+    elif element in added:
+        return added[element]
+    raise ValueError(f"Requested return_element '{element}' not found in graph_def.")
+
+
+class _InputMap:
+    """`input_map`, by canonical name, and which entries were used."""
+
+    def __init__(self) -> None:
+        self.tensors: dict[tuple[str, int], Tensor] = {}
+        self.controls: dict[str, Operation] = {}
+        self.keys: list[str] = []
+        self.used: set[str] = set()
+        self.key_of: dict[Any, str] = {}
+
+
+def _input_map(graph: Graph, given: dict) -> _InputMap:
+    mapping = _InputMap()
+    if not given:
+        return mapping
+    if not isinstance(given, dict) or not all(isinstance(k, str) for k in given):
+        raise TypeError(f"Argument `input_map` must be a dictionary mapping strings to Tensor objects. Received {given!r}.")
+    with graph.as_default(), graph.name_scope("_inputs"):
+        for key, value in given.items():
+            mapping.keys.append(key)
+            if key.startswith("^"):
+                op = value if isinstance(value, Operation) else value.op
+                mapping.controls[key[1:]] = op
+                mapping.key_of["^" + key[1:]] = key
+                continue
+            tensor = convert_to_tensor(value)
+            where = parse_tensor_name(key)
+            mapping.tensors[where] = tensor
+            mapping.key_of[where] = key
+    return mapping
+
+
+def _enter_prefix(graph: Graph, name: str | None) -> str:
+    if name is None:
+        name = "import"
+    if not name:
+        return graph.get_name_scope() + "/" if graph.get_name_scope() else ""
+    with graph.name_scope(name) as scope:
+        return scope
+
+
+def _add_library_function(graph: Graph, function_def: Any) -> None:
+    from penstock.graph.function import Function
+
+    function = Function.from_proto(function_def, graph)
+    known = graph.functions.get(function.name)
+    if known is not None and not known.same_as(function):
+        raise ValueError(f"Cannot add function '{function.name}' because a different function with the same name already exists.")
+    if known is None:
+        graph.functions[function.name] = function
+        graph._edits += 1
+
+
+def _drop_default_attrs(graph_def: Any, producer_op_list: Any) -> Any:
+    """Attributes that this registry does not know are dropped where they have the producer's default value."""
+    producer = {op.name: {a.name: a for a in op.attr} for op in protos.coerce(producer_op_list, protos.OpList, "producer_op_list").op}
+    result = protos.GraphDef()
+    result.CopyFrom(graph_def)
+    for node in result.node:
+        opdef, theirs = OPS.get(node.op), producer.get(node.op)
+        if opdef is None or theirs is None:
+            continue
+        for key in list(node.attr):
+            if key in opdef.attrs or key.startswith("_") or key not in theirs:
+                continue
+            if theirs[key].HasField("default_value") and theirs[key].default_value == node.attr[key]:
+                del node.attr[key]
+    return result
+
+
+class GraphReader:
+    """Reads NodeDefs into `graph`. Used for whole graphs and for function bodies alike.
+
+    State
+        names      prefix + original name -> the new Operation, by original name
+        waiting    (merge, input index, source name, source index) of back edges, wired at the end
+    """
+
+    def __init__(self, graph: Graph, nodes: Any, prefix: str = "", mapping: _InputMap | None = None, internal: bool = False) -> None:
+        self.graph = graph
+        self.nodes = nodes
+        self.prefix = prefix
+        self.mapping = mapping or _InputMap()
+        self.internal = internal
+        self.names: dict[str, Operation] = {}
+        self.waiting: list[tuple[Operation, int, str, int]] = []
+        self.trace = capture_trace()
+
+    def read(self) -> dict[str, Operation]:
+        by_name, order = self._checked_order()
+        added: list[Operation] = []
+        try:
+            for node, parsed, attrs, opdef in order:
+                added.append(self._add(node, parsed, attrs, opdef))
+            self._wire_back_edges()
+        except Exception:
+            for op in reversed(added):  # an import that fails leaves nothing behind
+                self.graph.remove_node(op)
+                self.graph._names_in_use.pop(op.name.lower(), None)
+            raise
+        for op in added:
+            if op.attrs.get("_class"):
+                self._prefix_colocation(op, by_name)
+        return self.names
+
+    # -- checks, before anything is added ---------------------------------------------------------------------------
+
+    def _checked_order(self) -> tuple[dict[str, Any], list]:
+        by_name: dict[str, Any] = {}
+        valid = _VALID_INTERNAL if self.internal else _VALID_NODE
+        for node in self.nodes:
+            if not valid.match(node.name):
+                raise ValueError(f"Node '{node.name}': Node name contains invalid characters")
+            if node.name in by_name:
+                raise ValueError(f"Node '{node.name}' is not unique")
+            by_name[node.name] = node
+        parsed: dict[str, tuple[list[tuple[str, int]], list[str]]] = {}
+        described: dict[str, tuple[dict, OpDef]] = {}
+        problems: list[str] = []
+        unknown: dict[str, list[str]] = {}
+        for node in self.nodes:
+            parsed[node.name] = self._parse_inputs(node, by_name)
+            try:
+                opdef = self.graph.op_def(node.op)
+            except errors.NotFoundError:
+                unknown.setdefault(node.op, []).append(node.name)
+                continue
+            try:
+                described[node.name] = (self._attrs(node, opdef), opdef)
+            except (ValueError, TypeError, errors.InvalidArgumentError) as error:
+                problems.append(str(error))
+        if unknown:
+            lines = "; ".join(f"'{op}' (node '{names[0]}'{f' and {len(names) - 1} more' if len(names) > 1 else ''})" for op, names in unknown.items())
+            problems.insert(
+                0,
+                f"Op type not registered {lines} in binary running in this process. Declare the op with penstock.ops.declare.op(...), or "
+                "remove the nodes from the GraphDef.",
+            )
+        if problems:
+            raise ValueError("\n".join(problems))
+        return by_name, self._sort(parsed, described, by_name)
+
+    def _parse_inputs(self, node: Any, by_name: dict[str, Any]) -> tuple[list[tuple[str, int]], list[str]]:
+        data: list[tuple[str, int]] = []
+        control: list[str] = []
+        for text in node.input:
+            if text.startswith("^"):
+                source = text[1:]
+                control.append(source)
+                where: Any = "^" + source
+            else:
+                if control:
+                    raise ValueError(f"Node '{node.name}': Control dependencies must come after regular dependencies, found input '{text}' behind '^{control[-1]}'")
+                try:
+                    source, index = _quick_parse(text)
+                except ValueError as error:
+                    raise ValueError(f"Node '{node.name}': input '{text}' is not a valid tensor name") from error
+                data.append((source, index))
+                where = (source, index)
+            if source not in by_name and where not in self.mapping.key_of and not self._known(source):
+                raise ValueError(f"Node '{node.name}': Unknown input node '{text}'")
+        return data, control
+
+    def _known(self, source: str) -> bool:
+        return source in self.names
+
+    def _attrs(self, node: Any, opdef: OpDef) -> dict[str, Any]:
+        attrs: dict[str, Any] = {}
+        for key, proto in node.attr.items():
+            try:
+                value = decode(proto)
+            except (ValueError, TypeError, errors.OpError) as error:
+                raise ValueError(f"Node '{node.name}': attr '{key}' cannot be read: {getattr(error, 'message', error)}") from error
+            declared = opdef.attrs.get(key)
+            if declared is not None:
+                value = _checked_kind(node, declared, value)
+            attrs[key] = value
+        try:
+            return check_attrs(opdef, attrs, node.name)
+        except TypeError as error:
+            raise ValueError(f"Node '{node.name}': {error}") from error
+
+    def _sort(self, parsed: dict, described: dict, by_name: dict[str, Any]) -> list:
+        """Topological order in which a Merge does not wait for a NextIteration; stable in the order of the file."""
+        pending: dict[str, int] = {}
+        consumers: dict[str, list[str]] = {}
+        ready: deque[str] = deque()
+        for node in self.nodes:
+            data, control = parsed[node.name]
+            count = 0
+            is_merge = node.op in ("Merge", "RefMerge")
+            for source in [s for s, i in data if (s, i) not in self.mapping.key_of] + [c for c in control if "^" + c not in self.mapping.key_of]:
+                if source not in by_name or (is_merge and by_name[source].op in ("NextIteration", "RefNextIteration")):
+                    continue
+                consumers.setdefault(source, []).append(node.name)
+                count += 1
+            pending[node.name] = count
+            if count == 0:
+                ready.append(node.name)
+        order = []
+        while ready:
+            current = ready.popleft()
+            attrs, opdef = described[current]
+            order.append((by_name[current], parsed[current], attrs, opdef))
+            for consumer in consumers.get(current, ()):
+                pending[consumer] -= 1
+                if pending[consumer] == 0:
+                    ready.append(consumer)
+        if len(order) != len(self.nodes):
+            stuck = [name for name, count in pending.items() if count > 0]
+            raise ValueError(f"Graph contains a cycle: {len(stuck)} nodes wait for each other, among them {', '.join(repr(s) for s in stuck[:5])}. Only a Merge may take its input from a NextIteration further down.")
+        return order
+
+    # -- adding ------------------------------------------------------------------------------------------------------
+
+    def _add(self, node: Any, parsed: tuple, attrs: dict[str, Any], opdef: OpDef) -> Operation:
+        graph = self.graph
+        data, control = parsed
+        inputs: list[Tensor] = []
+        late: list[tuple[int, str, int]] = []
+        for i, where in enumerate(data):
+            tensor = self._input(node, where)
+            if tensor is None:
+                late.append((i, *where))
+            else:
+                inputs.append(tensor)
+        full = self.prefix + node.name
+        if full in graph:
+            raise ValueError(f"Node name '{full}' already exists in the Graph")
+        wanted = arg_dtypes(opdef.inputs, attrs)
+        self._check_inputs(node, opdef, inputs, wanted, late)
+        controls = []
+        for source in control:
+            mapped = self.mapping.controls.get(source)
+            if mapped is not None:
+                self.mapping.used.add("^" + source)
+            controls.append(mapped if mapped is not None else self.names[source])
+        if late and inputs:
+            # A back edge is wired later; until then the Merge reads its other input twice.
+            for i, _, _ in late:
+                inputs.insert(i, inputs[0])
+        op = graph.add_node(opdef, inputs, attrs, full, output_dtypes(opdef, attrs), controls, node.device)
+        op.trace = self.trace
+        graph.unique_name(full) if not graph._name_stack else graph._names_in_use.setdefault(full.lower(), 1)
+        for i, source, index in late:
+            self.waiting.append((op, i, source, index))
+        self._set_shapes(op, node)
+        self.names[node.name] = op
+        return op
+
+    def _input(self, node: Any, where: tuple[str, int]) -> Tensor | None:
+        mapped = self.mapping.tensors.get(where)
+        if mapped is not None:
+            self.mapping.used.add(self.mapping.key_of[where])
+            return mapped
+        source = self.names.get(where[0])
+        if source is None:
+            return None
+        if where[1] >= len(source.outputs):
+            raise ValueError(f"Node '{node.name}': Connecting to invalid output {where[1]} of source node {where[0]} which has {len(source.outputs)} outputs")
+        return source.outputs[where[1]]
+
+    def _check_inputs(self, node: Any, opdef: OpDef, inputs: list[Tensor], wanted: list[DType], late: list) -> None:
+        if len(inputs) + len(late) != len(wanted):
+            raise ValueError(
+                f"NodeDef expected inputs '{', '.join(t.name for t in wanted)}' do not match {len(inputs) + len(late)} inputs specified; "
+                f"Op<{opdef.signature}>; NodeDef: '{node.name}'"
+            )
+        if late:
+            return
+        for i, (tensor, want) in enumerate(zip(inputs, wanted, strict=True)):
+            got = tensor.dtype
+            if got is want or (got._is_ref_dtype and got.base_dtype is want):
+                continue
+            raise ValueError(f"Input {i} of node {self.prefix}{node.name} was passed {got.name} from {tensor.name} incompatible with expected {want.name}.")
+
+    def _set_shapes(self, op: Operation, node: Any) -> None:
+        infer_shapes(op)
+        shapes = op.attrs.get("_output_shapes")
+        if isinstance(shapes, list) and len(shapes) == len(op.outputs):
+            for tensor, shape in zip(op.outputs, shapes, strict=True):
+                if isinstance(shape, TensorShape) and compatible_dims(tensor.dims, shape._dims):
+                    tensor.dims = merge_dims(tensor.dims, shape._dims)
+            op.attrs = {k: v for k, v in op.attrs.items() if k != "_output_shapes"}
+
+    def _wire_back_edges(self) -> None:
+        for op, index, source, output in self.waiting:
+            producer = self.names[source]
+            if output >= len(producer.outputs):
+                raise ValueError(f"Node '{op.name}': Connecting to invalid output {output} of source node {source} which has {len(producer.outputs)} outputs")
+            tensor = producer.outputs[output]
+            if tensor.dtype.base_dtype is not op.outputs[0].dtype.base_dtype:
+                raise ValueError(f"Input {index} of node {op.name} was passed {tensor.dtype.name} from {tensor.name} incompatible with expected {op.outputs[0].dtype.name}.")
+            op._update_input(index, tensor)
+
+    def _prefix_colocation(self, op: Operation, by_name: dict[str, Any]) -> None:
+        if not self.prefix:
+            return
+        groups = []
+        for group in op.attrs["_class"]:
+            if isinstance(group, bytes) and group.startswith(b"loc:@"):
+                target = group[5:].decode("utf-8", "replace")
+                if target not in by_name:
+                    raise ValueError(f"Node '{op.name}' expects to be colocated with unknown node '{target}'")
+                group = b"loc:@" + self.prefix.encode() + group[5:]
+            groups.append(group)
+        op.attrs = {**op.attrs, "_class": groups}
+
+
+def _quick_parse(text: str) -> tuple[str, int]:
+    if ":" not in text:
+        if not text:
+            raise ValueError(text)
+        return text, 0
+    name, _, index = text.rpartition(":")
+    if not name or ":" in name or not index.isdigit():
+        raise ValueError(text)
+    return name, int(index)
+
+
+_KIND_CLASSES: dict[str, tuple[type, ...]] = {
+    "string": (bytes,), "int": (int,), "float": (float, int), "bool": (bool,), "type": (DType,), "shape": (TensorShape,),
+    "tensor": (TensorAttr,), "func": (FuncAttr,),
+}  # fmt: skip
+
+
+def _checked_kind(node: Any, attr: Any, value: Any) -> Any:
+    """An attribute's value must be of the declared kind; a missing value means the default."""
+    if value is None:
+        if attr.default is MISSING:
+            raise ValueError(f"Node '{node.name}': AttrValue for attr '{attr.name}' has no value, expected {attr.kind}")
+        return attr.default
+    kind = attr.kind
+    is_list = kind.startswith("list(")
+    values = value if is_list and isinstance(value, list) else [value]
+    classes = _KIND_CLASSES[kind[5:-1] if is_list else kind]
+    fits = (not is_list or isinstance(value, list)) and all(isinstance(v, classes) for v in values)
+    if fits and classes == (int,):
+        fits = not any(isinstance(v, bool) for v in values)
+    if not fits:
+        shown = repr(value)[:60]
+        raise ValueError(f"Node '{node.name}': AttrValue had value with unexpected type for attr '{attr.name}': expected {kind}, got {shown}")
+    return value

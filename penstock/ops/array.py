@@ -1,0 +1,679 @@
+"""Shapes of tensors, and ops that change a shape: reshape, transpose, join, split, broadcast, select."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from penstock import dtypes
+from penstock.dtypes import DType
+from penstock.errors import InvalidArgumentError
+from penstock.graph.ir import Dims
+from penstock.ops.declare import NOT_DIFFERENTIABLE, op, scalar, with_rank
+from penstock.ops.kernels.joins import (
+    concat_grad,
+    concat_kernel,
+    concat_offset_kernel,
+    concat_shape,
+    concat_v2_kernel,
+    pack_kernel,
+    pack_shape,
+    split_kernel,
+    split_shape,
+    split_v_kernel,
+    split_v_shape,
+    unpack_kernel,
+    unpack_shape,
+)
+from penstock.ops.samples import arr, bools, empty, ints, normal, strings
+from penstock.shapes import broadcast_dims, format_dims, merge_dims, num_elements
+
+# -- what shape is it -------------------------------------------------------------------------------------------------
+
+
+def _dims(x: Any) -> tuple[int, ...]:
+    """Sizes of a value; what is not an array (a variant, a handle) is a scalar."""
+    return getattr(x, "shape", ())
+
+
+def shape_kernel(x: Any, *, out_type: DType) -> np.ndarray:
+    dims = _dims(x)
+    if out_type is dtypes.int32 and dims and max(dims) > 0x7FFFFFFF:
+        axis = dims.index(max(dims))
+        raise InvalidArgumentError(f"Shape output type is 32-bit but dim {axis} is size {dims[axis]}")
+    return np.array(dims, out_type.np)
+
+
+def shape_shape(c: Any) -> Dims:
+    dims = c.dims(0)
+    return (None,) if dims is None else (len(dims),)
+
+
+def shape_n_shape(c: Any) -> list[Dims]:
+    return [(None if t.dims is None else len(t.dims),) for t in c.inputs]
+
+
+def size_kernel(x: Any, *, out_type: DType) -> Any:
+    size = getattr(x, "size", 1)
+    if out_type is dtypes.int32 and size > 0x7FFFFFFF:
+        raise InvalidArgumentError("Number of elements was larger than representable by 32-bit output type")
+    return out_type.np.type(size)
+
+
+op("Shape(input: T) -> (output: out_type) [T: type; out_type: type in {int32, int64} = int32]",
+   shape=shape_shape, numpy=shape_kernel, grad=NOT_DIFFERENTIABLE, host_memory=["output"],
+   samples=[dict(input=normal(2, 3)), dict(input=normal(), out_type="int64"), dict(input=empty(0, 4)), dict(input=strings(["a"]))])  # fmt: skip
+op("ShapeN(input: N*T) -> (output: N*out_type) [N: int >= 1; T: type; out_type: type in {int32, int64} = int32]",
+   shape=shape_n_shape, numpy=lambda xs, *, out_type: [np.array(x.shape, out_type.np) for x in xs],
+   grad=NOT_DIFFERENTIABLE, host_memory=["output"],
+   samples=[dict(input=[normal(2, 3), normal(), empty(0)]), dict(input=[normal(4)], out_type="int64")])  # fmt: skip
+op("Size(input: T) -> (output: out_type) [T: type; out_type: type in {int32, int64} = int32]",
+   shape=scalar, numpy=size_kernel, grad=NOT_DIFFERENTIABLE, host_memory=["output"],
+   samples=[dict(input=normal(2, 3)), dict(input=normal(), out_type="int64"), dict(input=empty(0, 4))])  # fmt: skip
+op("Rank(input: T) -> (output: int32) [T: type]",
+   shape=scalar, numpy=lambda x: np.int32(len(_dims(x))), grad=NOT_DIFFERENTIABLE, host_memory=["output"],
+   samples=[dict(input=normal(2, 3)), dict(input=normal()), dict(input=empty(0, 4))])  # fmt: skip
+
+
+# -- the same elements in another shape -------------------------------------------------------------------------------
+
+
+def reshape_kernel(x: Any, shape: np.ndarray) -> np.ndarray:
+    if shape.ndim > 1:
+        raise InvalidArgumentError(f"sizes input must be 1-D, not {format_dims(shape.shape)}")
+    sizes = shape.tolist() if shape.ndim else [int(shape)]
+    if -1 not in sizes:
+        try:
+            return np.reshape(x, sizes)
+        except ValueError:
+            pass
+    return np.reshape(x, _inferred_sizes(x, sizes))
+
+
+def _inferred_sizes(x: Any, sizes: list[int]) -> list[int]:
+    """`sizes` with the one -1 replaced by what is left; the errors that TF gives."""
+    missing, known = -1, 1
+    for i, size in enumerate(sizes):
+        if size == -1:
+            if missing >= 0:
+                raise InvalidArgumentError(f"Only one input size may be -1, not both {missing} and {i}")
+            missing = i
+        elif size < 0:
+            raise InvalidArgumentError(f"Size {i} must be non-negative, not {size}")
+        else:
+            known *= size
+    sizes = list(sizes)
+    if missing >= 0:
+        if known > 0:
+            if x.size % known:
+                raise InvalidArgumentError(
+                    f"Input to reshape is a tensor with {x.size} values, but the requested shape requires a multiple of {known}"
+                )
+            sizes[missing] = x.size // known
+        else:
+            # Of an empty tensor the non-zero sizes still tell what is missing.
+            left = _product(x.shape, skip_zero=True)
+            right = _product(sizes[:missing] + sizes[missing + 1 :], skip_zero=True)
+            if x.size or left % right:
+                raise InvalidArgumentError(f"Input to reshape is a tensor with {x.size} values, but the requested shape has 0")
+            sizes[missing] = left // right
+    wanted = _product(sizes)
+    if wanted != x.size:
+        raise InvalidArgumentError(f"Input to reshape is a tensor with {x.size} values, but the requested shape has {wanted}")
+    return sizes
+
+
+def _product(sizes: Any, skip_zero: bool = False) -> int:
+    total = 1
+    for size in sizes:
+        if size or not skip_zero:
+            total *= size
+    return total
+
+
+def reshape_shape(c: Any) -> Dims:
+    given = c.dims(1)
+    if given is not None and len(given) != 1:
+        raise ValueError(f"Shape must be rank 1 but is rank {len(given)}")
+    return reshaped_dims(c.dims(0), c.const_dims(1))
+
+
+def reshaped_dims(source: Dims, out: Dims) -> Dims:
+    """The static shape of `source` reshaped to `out`, where None stands for an unknown or inferred size."""
+    if out is None or source is None:
+        return out
+    missing = [i for i, d in enumerate(out) if d is None]
+    unknown = sum(1 for d in source if d is None)
+    known_in = _product(d for d in source if d is not None)
+    known_out = _product(d for d in out if d is not None)
+    if unknown == 0 and not missing and known_in != known_out or (unknown == 0 and known_out == 0 and known_in):
+        raise ValueError(f"Cannot reshape a tensor with {known_in} elements to shape {format_dims(out)} ({known_out} elements)")
+    if unknown == 0 and len(missing) == 1 and known_out > 0:
+        if known_in % known_out:
+            raise ValueError(f"Dimension size must be evenly divisible by {known_out} but is {known_in}")
+        return (*out[: missing[0]], known_in // known_out, *out[missing[0] + 1 :])
+    if unknown == 1 and not missing and known_in > 0 and known_out % known_in:
+        raise ValueError(f"Dimension size must be evenly divisible by {known_in} but is {known_out}")
+    return out
+
+
+op("Reshape(tensor: T, shape: Tshape) -> (output: T) [T: type; Tshape: type in {int32, int64} = int32]",
+   shape=reshape_shape, numpy=reshape_kernel, host_memory=["shape"],
+   grad=lambda g, op, dy: [g.Reshape(dy, g.Shape(op.tensor)), None],
+   samples=[
+       dict(tensor=normal(2, 3), shape=arr([3, 2])),
+       dict(tensor=normal(2, 3), shape=arr([-1])),
+       dict(tensor=normal(1), shape=arr([])),
+       dict(tensor=normal(), shape=arr([1, 1])),
+       dict(tensor=empty(0, 3), shape=arr([3, -1])),
+       dict(tensor=strings(["a", "b"]), shape=arr([2, 1])),
+   ],
+   errors=[
+       (dict(tensor=np.zeros((2, 3), np.float32), shape=[2, 4]), InvalidArgumentError,
+        "Cannot reshape a tensor with 6 elements|Input to reshape is a tensor with 6 values, but the requested shape has 8"),
+       (dict(tensor=np.zeros((2, 3), np.float32), shape=[-1, -1]), InvalidArgumentError, "Only one input size may be -1, not both 0 and 1"),
+   ])  # fmt: skip
+
+
+def squeeze_kernel(x: Any, *, squeeze_dims: list[int]) -> np.ndarray:
+    shape = x.shape
+    if not squeeze_dims:
+        return np.reshape(x, [d for d in shape if d != 1])
+    rank = len(shape)
+    gone = set()
+    for axis in squeeze_dims:
+        if not -rank <= axis < rank:
+            raise InvalidArgumentError(f"Tried to squeeze dim index {axis} for tensor with {rank} dimensions.")
+        axis %= rank
+        if shape[axis] != 1:
+            raise InvalidArgumentError(f"Can not squeeze dim[{axis}], expected a dimension of 1, got {shape[axis]}")
+        gone.add(axis)
+    return np.reshape(x, [d for i, d in enumerate(shape) if i not in gone])
+
+
+def squeeze_shape(c: Any) -> Dims:
+    dims, axes = c.dims(0), c.attrs["squeeze_dims"]
+    if dims is None:
+        return None
+    if not axes:
+        # An unknown size may or may not be 1.
+        return None if None in dims else tuple(d for d in dims if d != 1)
+    rank = len(dims)
+    gone = set()
+    for i, axis in enumerate(axes):
+        if not -rank <= axis < rank:
+            raise ValueError(f"squeeze_dims[{i}] not in [{-rank},{rank}).")
+        axis %= rank
+        if dims[axis] not in (None, 1):
+            raise ValueError(f"Can not squeeze dim[{axis}], expected a dimension of 1, got {dims[axis]}")
+        gone.add(axis)
+    return tuple(d for i, d in enumerate(dims) if i not in gone)
+
+
+op("Squeeze(input: T) -> (output: T) [T: type; squeeze_dims: list(int) >= 0 = []]",
+   shape=squeeze_shape, numpy=squeeze_kernel, grad=lambda g, op, dy: g.Reshape(dy, g.Shape(op.input)),
+   samples=[
+       dict(input=normal(1, 3, 1)),
+       dict(input=normal(1, 3, 1), squeeze_dims=[-1]),
+       dict(input=normal(1, 1)),
+       dict(input=normal()),
+       dict(input=empty(1, 0), squeeze_dims=[0]),
+   ],
+   errors=[(dict(input=[[1.0, 2.0]], squeeze_dims=[1]), InvalidArgumentError, "Can not squeeze dim\\[1\\], expected a dimension of 1, got 2")])  # fmt: skip
+
+
+def expand_dims_kernel(x: Any, dim: Any) -> np.ndarray:
+    if dim.size != 1:
+        raise InvalidArgumentError("'dim' must be a tensor with a single value")
+    axis, shape = dim.item(), x.shape
+    rank = len(shape)
+    if not -rank - 1 <= axis <= rank:
+        raise InvalidArgumentError(f"Tried to expand dim index {axis} for tensor with {rank} dimensions.")
+    if axis < 0:
+        axis += rank + 1
+    return np.reshape(x, (*shape[:axis], 1, *shape[axis:]))
+
+
+def expand_dims_shape(c: Any) -> Dims:
+    dims = c.dims(0)
+    if num_elements(c.dims(1)) not in (None, 1):
+        raise ValueError("'dim' input must be a tensor with a single value")
+    axis = c.const(1)
+    if dims is None:
+        return None
+    if axis is None:
+        return (None,) * (len(dims) + 1)
+    axis, rank = axis.item(), len(dims)
+    if not -rank - 1 <= axis <= rank:
+        raise ValueError(f"dim {axis} not in the interval [{-rank - 1}, {rank}].")
+    if axis < 0:
+        axis += rank + 1
+    return (*dims[:axis], 1, *dims[axis:])
+
+
+op("ExpandDims(input: T, dim: Tdim) -> (output: T) [T: type; Tdim: type in {int32, int64} = int32]",
+   shape=expand_dims_shape, numpy=expand_dims_kernel, host_memory=["dim"],
+   grad=lambda g, op, dy: [g.Reshape(dy, g.Shape(op.input)), None],
+   samples=[
+       dict(input=normal(2, 3), dim=arr(1)),
+       dict(input=normal(2, 3), dim=arr(-1)),
+       dict(input=normal(), dim=arr(0)),
+       dict(input=empty(0), dim=arr([1])),
+       dict(input=strings(["a"]), dim=arr(0)),
+   ],
+   errors=[(dict(input=[1.0], dim=3), InvalidArgumentError, "not in the interval|Tried to expand dim index 3 for tensor with 1 dimensions")])  # fmt: skip
+
+
+# -- the same elements in another order -------------------------------------------------------------------------------
+
+
+def transpose_kernel(x: Any, perm: np.ndarray) -> np.ndarray:
+    try:
+        return np.transpose(x, perm.tolist())
+    except (ValueError, TypeError):
+        _check_permutation(x.ndim, perm)
+        raise
+
+
+def _check_permutation(rank: int, perm: np.ndarray) -> None:
+    if perm.ndim != 1:
+        raise InvalidArgumentError(f"perm must be rank 1, got shape {format_dims(perm.shape)}")
+    if perm.size != rank:
+        raise InvalidArgumentError(f"transpose expects a vector of size {rank}. But input(1) is a vector of size {perm.size}")
+    axes = perm.tolist()
+    for axis in axes:
+        if not -rank <= axis < rank:
+            raise InvalidArgumentError(f"{axis} is out of range [0 .. {rank})")
+    for axis in range(rank):
+        if axis not in axes and axis - rank not in axes:
+            raise InvalidArgumentError(f"{axis} is missing from {{{','.join(map(str, axes))}}}.")
+
+
+def transpose_shape(c: Any) -> Dims:
+    dims, perm = c.dims(0), c.const(1)
+    (count,) = with_rank(c, 1, 1)  # type: ignore[misc]
+    if dims is None:
+        return None if count is None else (None,) * count
+    if count is not None and count != len(dims):
+        raise ValueError(f"Dimension must be {len(dims)} but is {count}")
+    if perm is None:
+        return (None,) * len(dims)
+    rank = len(dims)
+    for axis in perm.tolist():
+        if not -rank <= axis < rank:
+            raise ValueError(f"perm dim {axis} is out of range of input rank {rank}")
+    return tuple(dims[axis] for axis in perm.tolist())
+
+
+_TRANSPOSE_SAMPLES = [
+    dict(x=normal(2, 3, 4), perm=arr([2, 0, 1])),
+    dict(x=normal(2, 3), perm=arr([-1, -2])),
+    dict(x=normal(3), perm=arr([0])),
+    dict(x=normal(), perm=arr([])),
+    dict(x=empty(0, 3), perm=arr([1, 0])),
+]
+
+op("Transpose(x: T, perm: Tperm) -> (y: T) [T: type; Tperm: type in {int32, int64} = int32]",
+   shape=transpose_shape, numpy=transpose_kernel, host_memory=["perm"],
+   grad=lambda g, op, dy: [g.Transpose(dy, g.InvertPermutation(op.perm)), None],
+   samples=[*_TRANSPOSE_SAMPLES, dict(x=strings([["a", "b"]]), perm=arr([1, 0]))],
+   errors=[(dict(x=[[1.0]], perm=[0, 0]), InvalidArgumentError, "1 is missing from {0,0}.")])  # fmt: skip
+op("ConjugateTranspose(x: T, perm: Tperm) -> (y: T) [T: type; Tperm: type in {int32, int64} = int32]",
+   shape=transpose_shape, numpy=lambda x, perm: np.conj(transpose_kernel(x, perm)) if x.dtype.kind == "c" else transpose_kernel(x, perm),
+   host_memory=["perm"],
+   grad=lambda g, op, dy: [g.ConjugateTranspose(dy, g.InvertPermutation(op.perm)), None],
+   samples=_TRANSPOSE_SAMPLES)  # fmt: skip
+
+
+def invert_permutation_kernel(x: np.ndarray) -> np.ndarray:
+    if x.ndim != 1:
+        raise InvalidArgumentError("invert_permutation expects a 1D vector.")
+    count = x.size
+    for v in x.tolist():
+        if not 0 <= v < count:
+            raise InvalidArgumentError(f"{v} is not between 0 and {count}")
+    result = np.full(count, -1, x.dtype)
+    result[x] = np.arange(count, dtype=x.dtype)
+    if count and result.min() < 0:
+        values, counts = np.unique(x, return_counts=True)
+        raise InvalidArgumentError(f"{values[counts > 1][0]} is duplicated in the input.")
+    return result
+
+
+op("InvertPermutation(x: T) -> (y: T) [T: type in {int32, int64} = int32]",
+   shape=lambda c: with_rank(c, 0, 1), numpy=invert_permutation_kernel, grad=NOT_DIFFERENTIABLE, host_memory=["x", "y"],
+   samples=[dict(x=arr([2, 0, 1])), dict(x=arr([]))],
+   errors=[
+       (dict(x=[0, 5]), InvalidArgumentError, "5 is not between 0 and 2"),
+       (dict(x=[0, 0]), InvalidArgumentError, "0 is duplicated in the input"),
+   ])  # fmt: skip
+
+
+def bitcast_kernel(x: Any, *, type: DType) -> np.ndarray:  # noqa: A002 - TF's name of the attribute
+    x = np.ascontiguousarray(x) if x.ndim else np.asarray(x)
+    have, want = x.dtype.itemsize, type.np.itemsize
+    if have == want:
+        return x.view(type.np)
+    if have > want:
+        return x.reshape(*x.shape, 1).view(type.np)
+    if x.ndim == 0 or x.shape[-1] * have != want:
+        raise InvalidArgumentError(f"Cannot bitcast from {want} to {have}")
+    return x.reshape(-1).view(type.np).reshape(x.shape[:-1])
+
+
+def bitcast_shape(c: Any) -> Dims:
+    dims, have, want = c.dims(0), c.attrs["T"].np.itemsize, c.attrs["type"].np.itemsize
+    if dims is None or have == want:
+        return dims
+    if have > want:
+        return (*dims, have // want)
+    if not dims:
+        raise ValueError(f"Shape must be at least rank 1 but is rank 0: cannot bitcast a scalar from {have} to {want} bytes")
+    if dims[-1] is not None and dims[-1] * have != want:
+        raise ValueError(f"Cannot bitcast from {want} to {have} due to shape. {dims[-1]} does not match {want // have}")
+    return dims[:-1]
+
+
+op("Bitcast(input: T) -> (output: type) [T: type in {bfloat16, half, float, double, int64, int32, uint8, uint16, uint32, uint64, int8,"
+   " int16, complex64, complex128, qint8, quint8, qint16, quint16, qint32}; type: type in {bfloat16, half, float, double, int64, int32,"
+   " uint8, uint16, uint32, uint64, int8, int16, complex64, complex128, qint8, quint8, qint16, quint16, qint32}]",
+   shape=bitcast_shape, numpy=bitcast_kernel,
+   samples=[
+       dict(input=normal(2, 3, dtype=np.float32), type="uint8"),
+       dict(input=normal(dtype=np.float32), type="int32"),
+       dict(input=normal(dtype=np.float64), type="uint16"),
+       dict(input=ints(2, 4, dtype=np.uint8), type="float32"),
+       dict(input=empty(0, 2, dtype=np.int32), type="int64"),
+   ])  # fmt: skip
+
+
+# -- joining and splitting --------------------------------------------------------------------------------------------
+
+op("Concat(concat_dim: int32, values: N*T) -> (output: T) [N: int >= 2; T: type]",
+   shape=lambda c: concat_shape(c, 0, range(1, c.n)), numpy=concat_kernel, host_memory=["concat_dim"],
+   grad=lambda g, op, dy: [None, *concat_grad(g, op.concat_dim, op.values, dy)],
+   samples=[dict(concat_dim=arr(1), values=[normal(2, 3), normal(2, 1)]), dict(concat_dim=arr(0), values=[empty(0, 3), normal(2, 3)])])  # fmt: skip
+op("ConcatV2(values: N*T, axis: Tidx) -> (output: T) [N: int >= 2; T: type; Tidx: type in {int32, int64} = int32]",
+   shape=lambda c: concat_shape(c, c.n - 1, range(c.n - 1)), numpy=concat_v2_kernel, host_memory=["axis"],
+   grad=lambda g, op, dy: [*concat_grad(g, op.axis, op.values, dy), None],
+   samples=[
+       dict(values=[normal(2, 3), normal(2, 1), normal(2, 2)], axis=arr(-1)),
+       dict(values=[normal(2, 3), normal(1, 3)], axis=arr(0)),
+       dict(values=[empty(0), normal(2)], axis=arr(0)),
+       dict(values=[strings(["a"]), strings(["b", "c"])], axis=arr(0)),
+   ],
+   errors=[
+       (dict(values=[np.zeros((2, 3)), np.zeros((2, 2))], axis=0), InvalidArgumentError,
+        "Dimension 0 in both shapes must be equal, but are 3 and 2|Dimension 1 in both shapes must be equal"),
+       (dict(values=[1.0, 2.0], axis=0), InvalidArgumentError, "Can't concatenate scalars \\(use tf.stack instead\\)"),
+   ])  # fmt: skip
+op("ConcatOffset(concat_dim: int32, shape: N*shape_type) -> (offset: N*shape_type)"
+   " [N: int >= 2; shape_type: type in {int32, int64} = int32]",
+   shape=lambda c: [with_rank(c, i, 1) for i in range(1, c.n)], numpy=concat_offset_kernel, grad=NOT_DIFFERENTIABLE,
+   host_memory=["concat_dim", "shape", "offset"],
+   samples=[
+       dict(concat_dim=arr(1), shape=[arr([2, 3, 4]), arr([2, 5, 4])]),
+       dict(concat_dim=arr(-1), shape=[arr([2, 3]), arr([2, 5]), arr([2, 1])]),
+   ],
+   errors=[
+       (dict(concat_dim=1, shape=[[2, 3, 4], [3, 5, 4]]), InvalidArgumentError,
+        "All dimensions except 1 must match. Input 1 has shape \\[3 5 4\\] and doesn't match input 0 with shape \\[2 3 4\\]."),
+   ])  # fmt: skip
+op("Pack(values: N*T) -> (output: T) [N: int >= 1; T: type; axis: int = 0]",
+   shape=pack_shape, numpy=pack_kernel,
+   grad=lambda g, op, dy: g.Unpack(dy, num=op.attr("N"), axis=op.attr("axis")),
+   samples=[
+       dict(values=[normal(2, 3), normal(2, 3)]),
+       dict(values=[normal(2, 3), normal(2, 3)], axis=-1),
+       dict(values=[normal(), normal(), normal()]),
+       dict(values=[empty(0, 2)], axis=1),
+       dict(values=[strings("a"), strings("b")]),
+   ],
+   errors=[(dict(values=[[1.0, 2.0], [1.0]]), InvalidArgumentError, "must be equal|Shapes of all inputs must match")])  # fmt: skip
+
+
+def unpack_grad(g: Any, op: Any, *dys: Any) -> Any:
+    return g.Pack(list(dys), axis=op.attr("axis"))
+
+
+op("Unpack(value: T) -> (output: num*T) [num: int >= 0; T: type; axis: int = 0]",
+   shape=unpack_shape, numpy=unpack_kernel, grad=unpack_grad,
+   samples=[
+       dict(value=normal(2, 3), num=2),
+       dict(value=normal(2, 3), num=3, axis=-1),
+       dict(value=normal(3), num=3),
+       dict(value=empty(2, 0), num=2),
+       dict(value=strings(["a", "b"]), num=2),
+   ],
+   errors=[(dict(value=[1.0, 2.0], num=3), InvalidArgumentError, "Dimension must be 3 but is 2|Input shape axis 0 must equal 3, got shape \\[2\\]")])  # fmt: skip
+op("Split(split_dim: int32, value: T) -> (output: num_split*T) [num_split: int >= 1; T: type]",
+   shape=split_shape, numpy=split_kernel, host_memory=["split_dim"],
+   grad=lambda g, op, *dys: [None, g.ConcatV2(list(dys), op.split_dim) if len(dys) > 1 else dys[0]],
+   samples=[
+       dict(split_dim=arr(1), value=normal(2, 4), num_split=2),
+       dict(split_dim=arr(-2), value=normal(3, 2), num_split=3),
+       dict(split_dim=arr(0), value=normal(2), num_split=1),
+       dict(split_dim=arr(0), value=empty(0, 2), num_split=2),
+       dict(split_dim=arr(0), value=strings(["a", "b"]), num_split=2),
+   ],
+   errors=[
+       (dict(split_dim=0, value=[1.0, 2.0, 3.0], num_split=2), InvalidArgumentError,
+        "Number of ways to split should evenly divide the split dimension"),
+   ])  # fmt: skip
+op("SplitV(value: T, size_splits: Tlen, split_dim: int32) -> (output: num_split*T)"
+   " [num_split: int >= 1; T: type; Tlen: type in {int8, int32, int64} = int64]",
+   shape=split_v_shape, numpy=split_v_kernel, host_memory=["size_splits", "split_dim"],
+   grad=lambda g, op, *dys: [g.ConcatV2(list(dys), op.split_dim) if len(dys) > 1 else dys[0], None, None],
+   samples=[
+       dict(value=normal(2, 4), size_splits=arr([1, 3]), split_dim=arr(1), num_split=2),
+       dict(value=normal(5), size_splits=arr([2, -1, 0]), split_dim=arr(0), num_split=3),
+       dict(value=normal(3), size_splits=arr([3]), split_dim=arr(-1), num_split=1),
+   ],
+   errors=[
+       (dict(value=[1.0, 2.0, 3.0], size_splits=[1, 1], split_dim=0, num_split=2), InvalidArgumentError,
+        "can't split axis of size 3 into pieces of size \\[1,1\\]|Determined shape must either match input shape"),
+   ])  # fmt: skip
+
+
+# -- broadcasting -----------------------------------------------------------------------------------------------------
+
+
+def sizes_of(shape: np.ndarray) -> tuple[int, ...]:
+    """A shape vector's value as sizes; InvalidArgumentError if it is none."""
+    if shape.ndim != 1:
+        raise InvalidArgumentError(f"shape must be a vector of {{int32,int64}}, got shape {format_dims(shape.shape)}")
+    sizes = tuple(shape.tolist())
+    for size in sizes:
+        if size < 0:
+            raise InvalidArgumentError(f"Dimension {size} must be >= 0")
+    return sizes
+
+
+def broadcast_to_kernel(x: Any, shape: np.ndarray) -> np.ndarray:
+    sizes = sizes_of(shape)
+    try:
+        return np.broadcast_to(x, sizes)
+    except ValueError:
+        if x.ndim > len(sizes):
+            raise InvalidArgumentError(
+                f"Rank of input ({x.ndim}) must be no greater than rank of output shape ({len(sizes)})."
+            ) from None
+        raise InvalidArgumentError(f"Incompatible shapes: {format_dims(x.shape)} vs. {format_dims(sizes)}") from None
+
+
+def broadcast_to_shape(c: Any) -> Dims:
+    dims, out = c.dims(0), c.const_dims(1)
+    if dims is None or out is None:
+        return out
+    if len(dims) > len(out):
+        raise ValueError(f"Shape must be at most rank {len(out)} but is rank {len(dims)}")
+    result = list(out)
+    for i, d in enumerate(dims, len(out) - len(dims)):
+        if d is None or d == 1:
+            continue
+        if result[i] is None:
+            result[i] = d
+        elif result[i] != d:
+            raise ValueError(f"Dimensions must be equal, but are {d} and {result[i]}")
+    return tuple(result)
+
+
+def broadcast_to_grad(g: Any, op: Any, dy: Any) -> list:
+    wanted = g.Shape(op.input, out_type=op.shape.dtype.base_dtype)
+    axes = g.BroadcastGradientArgs(op.shape, wanted)[1]
+    return [g.Reshape(g.Sum(dy, axes, keep_dims=True), wanted), None]
+
+
+op("BroadcastTo(input: T, shape: Tidx) -> (output: T) [T: type; Tidx: type in {int32, int64} = int32]",
+   shape=broadcast_to_shape, numpy=broadcast_to_kernel, grad=broadcast_to_grad, host_memory=["shape"],
+   samples=[
+       dict(input=normal(3), shape=arr([2, 3])),
+       dict(input=normal(2, 1), shape=arr([4, 2, 3])),
+       dict(input=normal(), shape=arr([2])),
+       dict(input=normal(), shape=arr([])),
+       dict(input=normal(1), shape=arr([0])),
+       dict(input=strings(["a"]), shape=arr([2])),
+   ],
+   errors=[(dict(input=[1.0, 2.0], shape=[3]), InvalidArgumentError, "Incompatible shapes: \\[2\\] vs. \\[3\\]|Dimensions must be equal")])  # fmt: skip
+
+
+def _broadcast_sizes(a: np.ndarray, b: np.ndarray) -> tuple[list[int], list[int], list[int]]:
+    """Both shapes, padded with ones to the same length, and the common shape."""
+    for which, shape in enumerate((a, b)):
+        if shape.ndim != 1:
+            raise InvalidArgumentError(f"In[{which}] must be a vector.{format_dims(shape.shape)}")
+    x, y = a.tolist(), b.tolist()
+    rank = max(len(x), len(y))
+    x = [1] * (rank - len(x)) + x
+    y = [1] * (rank - len(y)) + y
+    out = []
+    for p, q in zip(x, y, strict=True):
+        if p != q and p != 1 and q != 1:
+            raise InvalidArgumentError(f"Incompatible shapes: {format_dims(tuple(a.tolist()))} vs. {format_dims(tuple(b.tolist()))}")
+        out.append(q if p == 1 else p)
+    return x, y, out
+
+
+def broadcast_args_kernel(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    return np.array(_broadcast_sizes(a, b)[2], a.dtype)
+
+
+def broadcast_args_shape(c: Any) -> Dims:
+    (m,), (n,) = with_rank(c, 0, 1), with_rank(c, 1, 1)  # type: ignore[misc]
+    return (None if m is None or n is None else max(m, n),)
+
+
+op("BroadcastArgs(s0: T, s1: T) -> (r0: T) [T: type in {int32, int64} = int32]",
+   shape=broadcast_args_shape, numpy=broadcast_args_kernel, host_memory=["s0", "s1", "r0"],
+   samples=[dict(s0=arr([2, 1]), s1=arr([4, 1, 3])), dict(s0=arr([]), s1=arr([0]))],
+   errors=[(dict(s0=[2, 3], s1=[4, 2, 2]), InvalidArgumentError, "Incompatible shapes: \\[2,3\\] vs. \\[4,2,2\\]")])  # fmt: skip
+
+
+# -- choosing ---------------------------------------------------------------------------------------------------------
+
+
+def where_kernel(x: Any) -> np.ndarray:
+    if x.ndim == 0:
+        raise InvalidArgumentError("WhereOp : Unhandled input dimensions: 0")
+    return np.argwhere(x).astype(np.int64, copy=False)
+
+
+op("Where(input: T) -> (index: int64) [T: type in {float, double, int32, uint8, int16, int8, complex64, int64, qint8, quint8, qint32,"
+   " bfloat16, qint16, quint16, uint16, complex128, half, uint32, uint64, bool} = bool]",
+   shape=lambda c: (None, None if c.dims(0) is None else len(c.dims(0))), numpy=where_kernel,
+   samples=[
+       dict(input=bools(3, 4)),
+       dict(input=ints(2, 3, 2, lo=-1, hi=2)),
+       dict(input=arr([0.0, np.nan, 1.0], np.float32)),
+       dict(input=empty(0, 2)),
+   ],
+   errors=[(dict(input=True), InvalidArgumentError, "WhereOp : Unhandled input dimensions: 0")])  # fmt: skip
+
+
+def select_kernel(condition: Any, t: Any, e: Any) -> np.ndarray:
+    if condition.ndim == 0:
+        chosen = t if condition else e
+        if t.shape != e.shape:
+            raise InvalidArgumentError(
+                f"'then' and 'else' must have the same size.  but received: {format_dims(t.shape)} vs. {format_dims(e.shape)}"
+            )
+        return chosen
+    if condition.ndim == 1 and t.ndim > 1:
+        if t.shape != e.shape:
+            raise InvalidArgumentError(
+                f"'then' and 'else' must have the same size.  but received: {format_dims(t.shape)} vs. {format_dims(e.shape)}"
+            )
+        if t.shape[0] != condition.shape[0]:
+            raise InvalidArgumentError(
+                f"Number of batches of 'then' must match size of 'cond', but saw: {t.shape[0]} vs. {condition.shape[0]}"
+            )
+        return np.where(condition.reshape(-1, *[1] * (t.ndim - 1)), t, e)
+    for i, other in enumerate((t, e), 1):
+        if other.shape != condition.shape:
+            raise InvalidArgumentError(
+                "Inputs to operation Select of type Select must have the same size and shape.  "
+                f"Input 0: {format_dims(condition.shape)} != input {i}: {format_dims(other.shape)}"
+            )
+    return np.where(condition, t, e)
+
+
+def select_shape(c: Any) -> Dims:
+    condition, data = c.dims(0), merge_dims(c.dims(1), c.dims(2))
+    if condition is None or data is None:
+        return data
+    if len(condition) == 0:
+        return data
+    if len(condition) == 1 and len(data) > 1:
+        return merge_dims(condition, data[:1])[:1] + data[1:]  # type: ignore[index]
+    return merge_dims(data, condition)
+
+
+def select_v2_kernel(condition: Any, t: Any, e: Any) -> np.ndarray:
+    try:
+        return np.where(condition, t, e)
+    except ValueError:
+        raise InvalidArgumentError(
+            f"condition {format_dims(condition.shape)}, then {format_dims(t.shape)}, and else {format_dims(e.shape)} must be broadcastable"
+        ) from None
+
+
+def select_v2_grad(g: Any, op: Any, dy: Any) -> list:
+    zero = g.const(0, dy.dtype.base_dtype)
+    out = g.Shape(op.output)
+    results: list = [None]
+    for x, masked in ((op.t, g.SelectV2(op.condition, dy, zero)), (op.e, g.SelectV2(op.condition, zero, dy))):
+        wanted = g.Shape(x)
+        axes = g.BroadcastGradientArgs(wanted, out)[0]
+        results.append(g.Reshape(g.Sum(masked, axes, keep_dims=True), wanted))
+    return results
+
+
+def select_grad(g: Any, op: Any, dy: Any) -> list:
+    zeros = g.ZerosLike(op.t)
+    return [None, g.Select(op.condition, dy, zeros), g.Select(op.condition, zeros, dy)]
+
+
+op("Select(condition: bool, t: T, e: T) -> (output: T) [T: type]",
+   shape=select_shape, numpy=select_kernel, grad=select_grad,
+   samples=[
+       dict(condition=bools(2, 3), t=normal(2, 3), e=normal(2, 3)),
+       dict(condition=bools(2), t=normal(2, 3), e=normal(2, 3)),
+       dict(condition=arr(True), t=normal(2, 3), e=normal(2, 3)),
+       dict(condition=bools(0), t=empty(0), e=empty(0)),
+       dict(condition=bools(2), t=strings(["a", "b"]), e=strings(["c", "d"])),
+   ],
+   errors=[
+       (dict(condition=[True, False, True], t=np.zeros((2, 3)), e=np.zeros((2, 3))), InvalidArgumentError,
+        "Number of batches of 'then' must match size of 'cond', but saw: 2 vs. 3|must be equal, but are 3 and 2"),
+   ])  # fmt: skip
+op("SelectV2(condition: bool, t: T, e: T) -> (output: T) [T: type]",
+   shape=lambda c: broadcast_dims(c.dims(0), broadcast_dims(c.dims(1), c.dims(2))), numpy=select_v2_kernel, grad=select_v2_grad,
+   samples=[
+       dict(condition=bools(2, 3), t=normal(2, 3), e=normal(2, 3)),
+       dict(condition=bools(3), t=normal(2, 1), e=normal()),
+       dict(condition=arr(False), t=normal(), e=normal()),
+       dict(condition=bools(0), t=empty(0), e=normal()),
+       dict(condition=bools(2), t=strings(["a", "b"]), e=strings("c")),
+   ],
+   errors=[(dict(condition=[True, False], t=[1.0, 2.0, 3.0], e=1.0), InvalidArgumentError, "must be broadcastable|Dimensions must be equal")])  # fmt: skip

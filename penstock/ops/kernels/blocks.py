@@ -1,0 +1,125 @@
+"""Moving blocks of cells between dimensions: space to batch, batch to space, space to depth, depth to space."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from penstock import errors
+from penstock.ops.kernels.window import layout, show
+
+
+def _check_blocks(x: np.ndarray, block_shape: np.ndarray, pairs: np.ndarray, what: str) -> tuple[list[int], list[list[int]]]:
+    if block_shape.ndim != 1:
+        raise errors.InvalidArgumentError(f"block_shape rank should be 1 instead of {block_shape.ndim}")
+    dims = block_shape.shape[0]
+    if x.ndim < 1 + dims:
+        raise errors.InvalidArgumentError(f"input rank should be >= {1 + dims} instead of {x.ndim}")
+    if pairs.shape != (dims, 2):
+        raise errors.InvalidArgumentError(f"{what} should have shape [{dims}, 2] instead of {show(pairs.shape)}")
+    return block_shape.tolist(), pairs.tolist()
+
+
+def space_to_batch_nd(x, block_shape, paddings):
+    """SpaceToBatchND: zero-pads, then moves each block's cells into the batch dimension."""
+    blocks, pads = _check_blocks(x, block_shape, paddings, "paddings")
+    for i, block in enumerate(blocks):
+        if block < 1:
+            raise errors.InvalidArgumentError(
+                f"All values in block_shape must be positive, got value, {block} at index {i}."
+            )
+    if any(p < 0 for pair in pads for p in pair):
+        raise errors.InvalidArgumentError("Paddings must be non-negative")
+    dims = len(blocks)
+    sizes = [x.shape[1 + i] + sum(pads[i]) for i in range(dims)]
+    for i, (size, block) in enumerate(zip(sizes, blocks, strict=True)):
+        if size % block:
+            raise errors.InvalidArgumentError(f"padded_shape[{i}]={size} is not divisible by block_shape[{i}]={block}")
+    if any(p for pair in pads for p in pair):
+        x = np.pad(x, [(0, 0), *map(tuple, pads), *[(0, 0)] * (x.ndim - 1 - dims)])
+    split = [v for size, block in zip(sizes, blocks, strict=True) for v in (size // block, block)]
+    rest = x.shape[1 + dims :]
+    view = x.reshape(x.shape[0], *split, *rest)
+    order = (*range(2, 2 * dims + 1, 2), 0, *range(1, 2 * dims, 2), *range(2 * dims + 1, view.ndim))
+    out = (x.shape[0] * _product(blocks), *(size // block for size, block in zip(sizes, blocks, strict=True)), *rest)
+    return np.ascontiguousarray(view.transpose(order)).reshape(out)
+
+
+def batch_to_space_nd(x, block_shape, crops):
+    """BatchToSpaceND: the inverse of SpaceToBatchND, cropping instead of padding."""
+    blocks, cuts = _check_blocks(x, block_shape, crops, "crops")
+    dims, count = len(blocks), _product(blocks)
+    if count <= 0:
+        raise errors.InvalidArgumentError(f"Product of block sizes must be positive, got {count}")
+    if x.shape[0] % count:
+        raise errors.InvalidArgumentError(
+            f"Input batch dimension ({x.shape[0]}) is not divisible by product of block sizes ({count})"
+        )
+    if any(c < 0 for pair in cuts for c in pair):
+        raise errors.InvalidArgumentError("Crops must be non-negative")
+    sizes = [x.shape[1 + i] * blocks[i] for i in range(dims)]
+    for i, size in enumerate(sizes):
+        if size < sum(cuts[i]):
+            raise errors.InvalidArgumentError(f"cropped_shape[{i}]={size - sum(cuts[i])} must be non-negative")
+    rest = x.shape[1 + dims :]
+    view = x.reshape(*blocks, x.shape[0] // count, *x.shape[1:])
+    order = [dims]
+    for i in range(dims):
+        order += [dims + 1 + i, i]
+    order += range(2 * dims + 1, view.ndim)
+    y = view.transpose(order).reshape(x.shape[0] // count, *sizes, *rest)
+    index = (slice(None), *(slice(before, size - after) for size, (before, after) in zip(sizes, cuts, strict=True)))
+    return np.ascontiguousarray(y[index])
+
+
+def _product(values: Sequence[int]) -> int:
+    result = 1
+    for v in values:
+        result *= v
+    return result
+
+
+def space_to_batch(x, paddings, *, block_size):
+    """SpaceToBatch: square blocks of a 4-D tensor."""
+    if x.ndim != 4:
+        raise errors.InvalidArgumentError(f"Input rank should be: 4instead of: {x.ndim}")
+    return space_to_batch_nd(x, np.array([block_size, block_size]), paddings)
+
+
+def batch_to_space(x, crops, *, block_size):
+    """BatchToSpace: square blocks of a 4-D tensor."""
+    if x.ndim != 4:
+        raise errors.InvalidArgumentError(f"Input rank should be: 4instead of: {x.ndim}")
+    return batch_to_space_nd(x, np.array([block_size, block_size]), crops)
+
+
+def space_to_depth(x, *, block_size, data_format=b"NHWC"):
+    """SpaceToDepth: a block's cells become channels, block position first."""
+    if x.ndim != 4:
+        raise errors.InvalidArgumentError(f"Input rank should be 4 instead of {x.ndim}")
+    b, last = block_size, layout(data_format).channels_last
+    n, h, w, c = x.shape if last else (x.shape[0], x.shape[2], x.shape[3], x.shape[1])
+    if h % b or w % b:
+        raise errors.InvalidArgumentError(f"Image width {w} and height {h} should be divisible by block_size: {b}")
+    if last:
+        y = x.reshape(n, h // b, b, w // b, b, c).transpose(0, 1, 3, 2, 4, 5)
+        return np.ascontiguousarray(y).reshape(n, h // b, w // b, b * b * c)
+    y = x.reshape(n, c, h // b, b, w // b, b).transpose(0, 3, 5, 1, 2, 4)
+    return np.ascontiguousarray(y).reshape(n, b * b * c, h // b, w // b)
+
+
+def depth_to_space(x, *, block_size, data_format=b"NHWC"):
+    """DepthToSpace: the inverse of SpaceToDepth."""
+    if x.ndim != 4:
+        raise errors.InvalidArgumentError(f"Input rank should be: 4 instead of: {x.ndim}")
+    b, last = block_size, layout(data_format).channels_last
+    n, h, w, c = x.shape if last else (x.shape[0], x.shape[2], x.shape[3], x.shape[1])
+    if c % (b * b):
+        raise errors.InvalidArgumentError(f"Input depth dimension {c} should be divisible by: {b * b}")
+    d = c // (b * b)
+    if last:
+        y = x.reshape(n, h, w, b, b, d).transpose(0, 1, 3, 2, 4, 5)
+        return np.ascontiguousarray(y).reshape(n, h * b, w * b, d)
+    y = x.reshape(n, b, b, d, h, w).transpose(0, 3, 4, 1, 5, 2)
+    return np.ascontiguousarray(y).reshape(n, d, h * b, w * b)

@@ -1,0 +1,87 @@
+"""Greyscale dilation: the largest of input plus filter under a sliding window, with its two gradients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from penstock import errors
+from penstock.ops.kernels.numeric import lowest, narrow, widen
+from penstock.ops.kernels.patches import pad, taps
+from penstock.ops.kernels.window import Slide, layout, show, slides_of
+
+
+def _checked(x, filter, strides, rates, padding) -> list[Slide]:
+    lay = layout(b"NHWC")
+    if strides[0] != 1 or strides[3] != 1:
+        raise errors.UnimplementedError("Stride is only supported across spatial dimensions.")
+    if rates[0] != 1 or rates[3] != 1:
+        raise errors.UnimplementedError("Rate is only supported across spatial dimensions.")
+    for name, values in (("Strides", strides), ("Rates", rates)):
+        if min(values) < 1:
+            raise errors.InvalidArgumentError(f"{name} must be positive, got {show(values)}")
+    if x.ndim != 4:
+        raise errors.InvalidArgumentError(f"input must be 4-dimensional{show(x.shape)}")
+    if filter.ndim != 3:
+        raise errors.InvalidArgumentError(f"filter must be 3-dimensional: {show(filter.shape)}")
+    if x.shape[3] != filter.shape[2]:
+        raise errors.InvalidArgumentError(
+            f"input and filter must have the same depth: {x.shape[3]} vs {filter.shape[2]}"
+        )
+    return slides_of(lay, x.shape[1:3], filter.shape[:2], strides, padding, rates)
+
+
+def _winners(x: np.ndarray, w: np.ndarray, slides: Sequence[Slide], floor) -> tuple[np.ndarray, np.ndarray]:
+    """The largest sum at each position and the number of its tap; of equal ones the first."""
+    inside = pad(np.ones((1, *x.shape[1:3], 1), bool), slides, False)
+    padded = pad(x, slides)
+    shape = (x.shape[0], *(s.out for s in slides), x.shape[3])
+    best, tap = np.full(shape, floor, x.dtype), np.zeros(shape, np.int32)
+    for number, (offsets, index) in enumerate(taps(slides)):
+        value = padded[index] + w[offsets]
+        larger = (value > best) & inside[index]
+        np.copyto(best, value, where=larger)
+        np.copyto(tap, number, where=larger)
+    return best, tap
+
+
+def dilation2d(x, filter, *, strides, rates, padding):
+    """Dilation2D."""
+    slides = _checked(x, filter, strides, rates, padding)
+    if 0 in (x.shape[0], x.shape[3], *(s.out for s in slides)):
+        return np.zeros((x.shape[0], *(s.out for s in slides), x.shape[3]), x.dtype)
+    best, _ = _winners(widen(x), widen(filter), slides, lowest(x.dtype))
+    return narrow(best, x.dtype)
+
+
+def _checked_grad(x, filter, dy, strides, rates, padding) -> list[Slide]:
+    slides = _checked(x, filter, strides, rates, padding)
+    if dy.shape != (x.shape[0], *(s.out for s in slides), x.shape[3]):
+        raise errors.InvalidArgumentError("out_backprop has incompatible size.")
+    return slides
+
+
+def dilation2d_backprop_input(x, filter, out_backprop, *, strides, rates, padding):
+    """Dilation2DBackpropInput: the gradient goes to the input cell that won."""
+    slides = _checked_grad(x, filter, out_backprop, strides, rates, padding)
+    dy = widen(out_backprop)
+    dx = np.zeros((x.shape[0], *(max(s.reach, s.before + s.size) for s in slides), x.shape[3]), dy.dtype)
+    if dy.size:
+        _, tap = _winners(widen(x), widen(filter), slides, lowest(x.dtype))
+        for number, (_, index) in enumerate(taps(slides)):
+            dx[index] += np.where(tap == number, dy, dy.dtype.type(0))
+    dx = dx[(slice(None), *(slice(s.before, s.before + s.size) for s in slides))]
+    return narrow(np.ascontiguousarray(dx), out_backprop.dtype)
+
+
+def dilation2d_backprop_filter(x, filter, out_backprop, *, strides, rates, padding):
+    """Dilation2DBackpropFilter: the gradient goes to the filter cell that won."""
+    slides = _checked_grad(x, filter, out_backprop, strides, rates, padding)
+    dy = widen(out_backprop)
+    dw = np.zeros(filter.shape, dy.dtype)
+    if dy.size:
+        _, tap = _winners(widen(x), widen(filter), slides, lowest(x.dtype))
+        for number, (offsets, _) in enumerate(taps(slides)):
+            dw[offsets] = np.where(tap == number, dy, dy.dtype.type(0)).sum((0, 1, 2), dtype=dy.dtype)
+    return narrow(dw, filter.dtype)

@@ -1,0 +1,40 @@
+"""Which precision a kernel computes in: half and bfloat16 are widened to float32 and rounded once, at the end."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+
+BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+HALF = np.dtype(np.float16)
+NARROW = frozenset((HALF, BFLOAT16))
+
+
+def widen(x: np.ndarray) -> np.ndarray:
+    """`x` in the precision to compute in; no copy unless it is half or bfloat16."""
+    return x.astype(np.float32) if x.dtype in NARROW else x
+
+
+def narrow(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """`x` rounded to `dtype`; no copy if it already has it."""
+    return x if x.dtype == dtype else x.astype(dtype)
+
+
+def lowest(dtype: np.dtype):
+    """The smallest finite value of `dtype`."""
+    if dtype.kind in "iu":
+        return np.iinfo(dtype).min
+    return ml_dtypes.finfo(dtype).min
+
+
+def column_sums(x: np.ndarray) -> np.ndarray:
+    """Sums over the first axis of a matrix. Long columns are summed in stretches, which keeps rounding errors small."""
+    rows, stretch = x.shape[0], 256
+    if rows <= 2 * stretch:
+        return np.add.reduce(x, 0)
+    whole = rows // stretch * stretch
+    parts = np.add.reduce(x[:whole].reshape(-1, stretch, x.shape[1]), 1)
+    total = column_sums(parts)
+    if whole < rows:
+        total += np.add.reduce(x[whole:], 0)
+    return total

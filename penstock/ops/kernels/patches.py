@@ -1,0 +1,65 @@
+"""Arrays seen through sliding windows: padding, views of patches, and channels-last order.
+
+The kernels that slide windows compute on arrays in channels-last order (N, *spatial, C), with one `Slide` for each
+spatial dimension.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+from penstock.ops.kernels.numeric import narrow, widen
+from penstock.ops.kernels.window import Layout, Slide
+
+
+def to_last(x: np.ndarray, lay: Layout) -> np.ndarray:
+    """`x` contiguous, channels last, in the precision to compute in."""
+    x = widen(x)
+    return np.ascontiguousarray(x if lay.channels_last else x.transpose(lay.to_last))
+
+
+def from_last(y: np.ndarray, lay: Layout, dtype: np.dtype) -> np.ndarray:
+    """A channels-last result in its op's layout and dtype, contiguous."""
+    y = narrow(y, dtype)
+    return np.ascontiguousarray(y if lay.channels_last else y.transpose(lay.from_last))
+
+
+def pad(x: np.ndarray, slides: Sequence[Slide], fill=0) -> np.ndarray:
+    """Channels-last `x` with its border filled, cut to the cells that the windows touch; `x` itself if nothing changes."""
+    if not any(s.before or s.after for s in slides):
+        return x
+    padded = np.full((x.shape[0], *(s.reach for s in slides), x.shape[-1]), fill, x.dtype)
+    target = tuple(slice(s.before, s.before + s.size) for s in slides)
+    source = tuple(slice(0, max(0, min(s.size, s.reach - s.before))) for s in slides)
+    padded[(slice(None), *target)] = x[(slice(None), *source)]
+    return padded
+
+
+def taps(slides: Sequence[Slide]) -> Iterator[tuple[tuple[int, ...], tuple[slice, ...]]]:
+    """Each cell of the window, with the index of the padded input that it meets over all positions."""
+    for offsets in itertools.product(*(range(s.window) for s in slides)):
+        index = tuple(
+            slice(k * s.dilation, k * s.dilation + (s.out - 1) * s.stride + 1, s.stride)
+            for k, s in zip(offsets, slides, strict=True)
+        )
+        yield offsets, (slice(None), *index)
+
+
+def patch_view(x: np.ndarray, slides: Sequence[Slide]) -> np.ndarray:
+    """A view (N, *out, *window, C) of the padded input `x`."""
+    spatial = x.strides[1:-1]
+    return as_strided(
+        x,
+        (x.shape[0], *(s.out for s in slides), *(s.window for s in slides), x.shape[-1]),
+        (
+            x.strides[0],
+            *(step * s.stride for step, s in zip(spatial, slides, strict=True)),
+            *(step * s.dilation for step, s in zip(spatial, slides, strict=True)),
+            x.strides[-1],
+        ),
+        writeable=False,
+    )

@@ -1,0 +1,259 @@
+"""Resizing of images (batch, height, width, channels): bilinear, nearest, bicubic, area, and gradients.
+
+Each method is linear and separable: an output row is a weighted sum of input rows, and likewise for columns. A method
+is therefore a table per axis, `_Taps(index, weight)`: output i is the sum over t of weight[i, t] * input[index[i, t]].
+Forward passes gather with it; gradients multiply with it, written out as a matrix.
+
+Positions are computed in float32, as TensorFlow does, because rounding decides which pixel is the nearest.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from penstock import errors
+from penstock.ops.kernels.numeric import narrow, widen
+from penstock.ops.kernels.window import show
+
+_F = np.float32
+# Bicubic weights come from a table with this many steps between two pixels.
+_CUBIC_STEPS = 1024
+
+
+class _Taps(NamedTuple):
+    index: np.ndarray
+    weight: np.ndarray
+
+    def matrix(self, size: int) -> np.ndarray:
+        """The table as a matrix (out, in)."""
+        dense = np.zeros((len(self.index), size), self.weight.dtype)
+        np.add.at(dense, (np.arange(len(self.index))[:, None], self.index), self.weight)
+        return dense
+
+
+def _scale(size: int, out: int, align_corners: bool) -> np.float32:
+    # A single pixel has no corners to align, and a scale of zero would cover no area.
+    return _F(size - 1) / _F(out - 1) if align_corners and out > 1 and size > 1 else _F(size) / _F(out)
+
+
+def _positions(size: int, out: int, align_corners: bool, half_pixel_centers: bool) -> np.ndarray:
+    """Where each output pixel's centre falls in the input."""
+    scale, at = _scale(size, out, align_corners), np.arange(out, dtype=_F)
+    return (at + _F(0.5)) * scale - _F(0.5) if half_pixel_centers else at * scale
+
+
+def _linear_taps(size: int, out: int, align_corners: bool, half_pixel_centers: bool) -> _Taps:
+    at = _positions(size, out, align_corners, half_pixel_centers)
+    floor = np.floor(at)
+    lower = np.maximum(floor.astype(np.int64), 0)
+    upper = np.minimum(np.ceil(at).astype(np.int64), size - 1)
+    part = at - floor
+    return _Taps(np.stack([lower, upper], 1), np.stack([1 - part, part], 1))
+
+
+def _nearest_index(size: int, out: int, align_corners: bool, half_pixel_centers: bool) -> np.ndarray:
+    scale, at = _scale(size, out, align_corners), np.arange(out, dtype=_F)
+    at = (at + _F(0.5)) * scale if half_pixel_centers else at * scale
+    # Halves are rounded away from zero.
+    index = np.floor(at + _F(0.5)) if align_corners else np.floor(at)
+    return np.clip(index.astype(np.int64), 0, size - 1)
+
+
+def _cubic_taps(size: int, out: int, align_corners: bool, half_pixel_centers: bool) -> _Taps:
+    a = -0.5 if half_pixel_centers else -0.75
+    at = _positions(size, out, align_corners, half_pixel_centers)
+    floor = np.floor(at)
+    step = np.rint((at - floor) * _F(_CUBIC_STEPS))
+    near, far = step / _F(_CUBIC_STEPS), (_CUBIC_STEPS - step) / _F(_CUBIC_STEPS)
+
+    def inner(x: np.ndarray) -> np.ndarray:
+        x = x.astype(np.float64)
+        return (((a + 2) * x - (a + 3)) * x * x + 1).astype(_F)
+
+    def outer(x: np.ndarray) -> np.ndarray:
+        x = x.astype(np.float64) + 1
+        return (((a * x - 5 * a) * x + 8 * a) * x - 4 * a).astype(_F)
+
+    weight = np.stack([outer(near), inner(near), inner(far), outer(far)], 1)
+    index = floor.astype(np.int64)[:, None] + np.arange(-1, 3)
+    inside = np.clip(index, 0, size - 1)
+    if half_pixel_centers:
+        # Pixels outside the image count nothing; the rest is scaled up to a sum of one.
+        weight = np.where(inside == index, weight, _F(0))
+        total = weight.sum(1, keepdims=True)
+        small = np.abs(total) < 1000 * np.finfo(_F).tiny
+        weight = weight / np.where(small, _F(1), total)
+    return _Taps(inside, weight)
+
+
+def _area_taps(size: int, out: int, align_corners: bool) -> _Taps:
+    scale = _scale(size, out, align_corners)
+    start = np.arange(out, dtype=_F) * scale
+    end = np.arange(1, out + 1, dtype=_F) * scale
+    first = np.floor(start).astype(np.int64)
+    last = np.ceil(end).astype(np.int64)
+    index = first[:, None] + np.arange(max(1, int((last - first).max())))
+    cover = np.minimum(index + _F(1), end[:, None]) - np.maximum(index.astype(_F), start[:, None])
+    weight = np.where(index < last[:, None], cover, _F(0)).astype(_F) / scale
+    return _Taps(np.clip(index, 0, size - 1), weight)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Checks
+
+
+def _out_size(images: np.ndarray, size: np.ndarray, align_corners: bool, half_pixel_centers: bool) -> tuple[int, int]:
+    _check_corners(align_corners, half_pixel_centers)
+    if images.ndim != 4:
+        raise errors.InvalidArgumentError(f"input must be 4-dimensional{show(images.shape)}")
+    if size.ndim != 1:
+        raise errors.InvalidArgumentError(f"shape_t must be 1-dimensional{show(size.shape)}")
+    if size.size != 2:
+        raise errors.InvalidArgumentError(f"shape_t must have two elements{show(size.shape)}")
+    height, width = int(size[0]), int(size[1])
+    if height <= 0 or width <= 0:
+        raise errors.InvalidArgumentError("output dimensions must be positive")
+    if not images.shape[3]:
+        raise errors.InvalidArgumentError("image must have at least one channel")
+    if not images.shape[1] or not images.shape[2]:
+        raise errors.InvalidArgumentError("input image must be of non-zero size")
+    return height, width
+
+
+def _check_corners(align_corners: bool, half_pixel_centers: bool) -> None:
+    if align_corners and half_pixel_centers:
+        raise errors.InvalidArgumentError("If half_pixel_centers is True, align_corners must be False.")
+
+
+def _check_grad(grads: np.ndarray, original_image: np.ndarray, align_corners: bool, half_pixel_centers: bool) -> None:
+    _check_corners(align_corners, half_pixel_centers)
+    if grads.ndim != 4:
+        raise errors.InvalidArgumentError(f"input_grad must be 4-dimensional{show(grads.shape)}")
+    if original_image.ndim != 4:
+        raise errors.InvalidArgumentError(f"original_image must be 4-dimensional{show(original_image.shape)}")
+    if not grads.shape[1] or not grads.shape[2]:
+        raise errors.InvalidArgumentError("resized dimensions must be positive")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Kernels
+
+
+def _gather(images: np.ndarray, rows: _Taps, columns: _Taps) -> np.ndarray:
+    """Columns first, then rows; taps that nobody uses are skipped."""
+    x = widen(images)
+    x = x if x.dtype == _F else x.astype(_F)
+    for axis, (index, weight) in ((2, columns), (1, rows)):
+        shape = [1, 1, 1, 1]
+        shape[axis] = len(index)
+        total = None
+        for t in range(index.shape[1]):
+            if not weight[:, t].any():
+                continue
+            part = np.take(x, index[:, t], axis)
+            part *= weight[:, t].reshape(shape)
+            total = part if total is None else np.add(total, part, out=total)
+        assert total is not None  # the weights of an output never all vanish
+        x = total
+    return x
+
+
+def _gather_linear(images: np.ndarray, rows: _Taps, columns: _Taps) -> np.ndarray:
+    """As `_gather`, in the form a + (b - a) * part, which is exact where both pixels are equal."""
+    x = images if images.dtype == _F else images.astype(_F)
+    for axis, (index, weight) in ((2, columns), (1, rows)):
+        lower = np.take(x, index[:, 0], axis)
+        part = weight[:, 1]
+        if part.any():
+            shape = [1, 1, 1, 1]
+            shape[axis] = len(index)
+            upper = np.take(x, index[:, 1], axis)
+            upper -= lower
+            upper *= part.reshape(shape)
+            lower += upper
+        x = lower
+    return x
+
+
+def _spread(grads: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    """The transpose of a gather with the matrices `rows` (out, in) and `columns`."""
+    batch, height, width, depth = grads.shape
+    dtype = grads.dtype
+    x = np.matmul(rows.T.astype(dtype), grads.reshape(batch, height, width * depth))
+    x = x.reshape(batch * rows.shape[1], width, depth)
+    x = np.matmul(columns.T.astype(dtype), x)
+    return x.reshape(batch, rows.shape[1], columns.shape[1], depth)
+
+
+def resize_bilinear(images, size, *, align_corners=False, half_pixel_centers=False):
+    """ResizeBilinear: always float32."""
+    height, width = _out_size(images, size, align_corners, half_pixel_centers)
+    rows = _linear_taps(images.shape[1], height, align_corners, half_pixel_centers)
+    columns = _linear_taps(images.shape[2], width, align_corners, half_pixel_centers)
+    return _gather_linear(images, rows, columns)
+
+
+def resize_bilinear_grad(grads, original_image, *, align_corners=False, half_pixel_centers=False):
+    """ResizeBilinearGrad."""
+    _check_grad(grads, original_image, align_corners, half_pixel_centers)
+    height, width = original_image.shape[1:3]
+    rows = _linear_taps(height, grads.shape[1], align_corners, half_pixel_centers).matrix(height)
+    columns = _linear_taps(width, grads.shape[2], align_corners, half_pixel_centers).matrix(width)
+    return narrow(_spread(grads, rows, columns), original_image.dtype)
+
+
+def resize_bicubic(images, size, *, align_corners=False, half_pixel_centers=False):
+    """ResizeBicubic: always float32."""
+    height, width = _out_size(images, size, align_corners, half_pixel_centers)
+    rows = _cubic_taps(images.shape[1], height, align_corners, half_pixel_centers)
+    columns = _cubic_taps(images.shape[2], width, align_corners, half_pixel_centers)
+    return _gather(images, rows, columns)
+
+
+def resize_bicubic_grad(grads, original_image, *, align_corners=False, half_pixel_centers=False):
+    """ResizeBicubicGrad."""
+    _check_grad(grads, original_image, align_corners, half_pixel_centers)
+    height, width = original_image.shape[1:3]
+    rows = _cubic_taps(height, grads.shape[1], align_corners, half_pixel_centers).matrix(height)
+    columns = _cubic_taps(width, grads.shape[2], align_corners, half_pixel_centers).matrix(width)
+    return narrow(_spread(grads, rows, columns), original_image.dtype)
+
+
+def resize_area(images, size, *, align_corners=False):
+    """ResizeArea: means over the input area that each output pixel covers; always float32."""
+    height, width = _out_size(images, size, align_corners, False)
+    rows = _area_taps(images.shape[1], height, align_corners)
+    columns = _area_taps(images.shape[2], width, align_corners)
+    return _gather(images, rows, columns)
+
+
+def resize_nearest_neighbor(images, size, *, align_corners=False, half_pixel_centers=False):
+    """ResizeNearestNeighbor: keeps the dtype."""
+    height, width = _out_size(images, size, align_corners, half_pixel_centers)
+    rows = _nearest_index(images.shape[1], height, align_corners, half_pixel_centers)
+    columns = _nearest_index(images.shape[2], width, align_corners, half_pixel_centers)
+    return np.take(np.take(images, rows, 1), columns, 2)
+
+
+def resize_nearest_neighbor_grad(grads, size, *, align_corners=False, half_pixel_centers=False):
+    """ResizeNearestNeighborGrad: every gradient is added to the pixel that it came from."""
+    _check_corners(align_corners, half_pixel_centers)
+    if grads.ndim != 4:
+        raise errors.InvalidArgumentError(f"input must be 4-dimensional{show(grads.shape)}")
+    if size.ndim != 1:
+        raise errors.InvalidArgumentError(f"shape_t must be 1-dimensional{show(size.shape)}")
+    if size.size != 2:
+        raise errors.InvalidArgumentError(f"shape_t must have two elements{show(size.shape)}")
+    height, width = int(size[0]), int(size[1])
+    if height <= 0 or width <= 0:
+        raise errors.InvalidArgumentError("shape_t's elements must be positive")
+    rows = _nearest_index(height, grads.shape[1], align_corners, half_pixel_centers)
+    columns = _nearest_index(width, grads.shape[2], align_corners, half_pixel_centers)
+    wide = widen(grads)
+    dx = np.zeros((grads.shape[0], height, grads.shape[2], grads.shape[3]), wide.dtype)
+    np.add.at(dx, (slice(None), rows), wide)
+    result = np.zeros((grads.shape[0], height, width, grads.shape[3]), wide.dtype)
+    np.add.at(result, (slice(None), slice(None), columns), dx)
+    return narrow(result, grads.dtype)

@@ -1,0 +1,166 @@
+"""Writing rows into an array, in the order of the indices: what scatters and sparse training ops have in common.
+
+TF's kernels walk the indices one after the other, so that a row named twice is written twice, and rounding depends on
+the order. Here one pass handles all rows that are named once; a second pass their second occurrences, and so on: the
+same result with a few array operations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from penstock.errors import InvalidArgumentError
+from penstock.shapes import format_dims
+
+
+def check_indices(indices: np.ndarray, limit: int) -> None:
+    """Every index must name a row; InvalidArgumentError for the first that does not."""
+    if not indices.size:
+        return
+    bad = (indices < 0) | (indices >= limit)
+    if bad.any():
+        where = np.argwhere(bad)[0]
+        place = f"[{','.join(map(str, where))}]" if indices.ndim else ""
+        raise InvalidArgumentError(f"indices{place} = {indices[tuple(where)]} is not in [0, {limit})")
+
+
+def passes(indices: np.ndarray) -> Iterator[Any]:
+    """Positions in `indices` (a vector), in passes that name no row twice and keep the order of each row's occurrences."""
+    n = indices.size
+    if n <= 1:
+        if n:
+            yield slice(None)
+        return
+    order = np.argsort(indices, kind="stable")
+    ranked = indices[order]
+    first = np.empty(n, dtype=bool)
+    first[0] = True
+    np.not_equal(ranked[1:], ranked[:-1], out=first[1:])
+    if first.all():
+        yield slice(None)
+        return
+    starts = np.flatnonzero(first)
+    occurrence = np.arange(n) - np.repeat(starts, np.diff(np.append(starts, n)))
+    by_pass = np.argsort(occurrence, kind="stable")
+    bounds = np.cumsum(np.bincount(occurrence))
+    begin = 0
+    for end in bounds.tolist():
+        yield order[by_pass[begin:end]]
+        begin = end
+
+
+_UFUNCS: dict[str, Callable[..., Any]] = {
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "min": np.minimum,
+    "max": np.maximum,
+}
+
+
+def divide(x: Any, y: Any) -> Any:
+    """C++'s division: integers are cut off towards zero."""
+    if np.result_type(x, y).kind in "iu":
+        if not np.all(y):
+            raise InvalidArgumentError("Integer division by zero")
+        quotient = np.floor_divide(x, y)
+        return quotient + ((np.remainder(x, y) != 0) & ((np.asarray(x) < 0) != (np.asarray(y) < 0))).astype(quotient.dtype)
+    return np.divide(x, y)
+
+
+def scatter_rows(array: np.ndarray, rows: np.ndarray, updates: Any, how: str) -> None:
+    """array[rows[i]] = how(array[rows[i]], updates[i]) for i in order, in place; `updates` may be one scalar for all."""
+    if not rows.size:
+        return
+    one_for_all = np.ndim(updates) == 0
+    if how == "update":
+        # NumPy writes in order, so the last occurrence stays.
+        array[rows] = updates
+        return
+    function = divide if how == "div" else _UFUNCS[how]
+    if array.ndim == 1 and how != "div" and array.dtype.kind in "iufc" and array.dtype.isbuiltin:
+        function.at(array, rows, updates)  # in order, and quick for vectors
+        return
+    for positions in passes(rows):
+        chosen = rows[positions]
+        array[chosen] = function(array[chosen], updates if one_for_all else updates[positions])
+
+
+def row_updates(params: np.ndarray, indices: np.ndarray, updates: Any, from_resource: bool = False) -> tuple[np.ndarray, Any]:
+    """Checks a scatter's arguments; the indices as a vector and the updates as one row each (or a scalar)."""
+    indices, updates = np.asarray(indices), np.asarray(updates)
+    if params.ndim == 0:
+        raise InvalidArgumentError(f"params must be at least 1-D, got shape {format_dims(params.shape)}")
+    if updates.ndim == 0:
+        updates = updates[()]
+    elif updates.shape != indices.shape + params.shape[1:]:
+        if from_resource and updates.shape[: indices.ndim] != indices.shape:
+            raise InvalidArgumentError(
+                f"The shape of indices ({format_dims(indices.shape)}) must be a prefix of the shape of updates ({format_dims(updates.shape)})"
+            )
+        raise InvalidArgumentError(
+            "Must have updates.shape = indices.shape + params.shape[1:] or updates.shape = [], got updates.shape "
+            f"{format_dims(updates.shape)}, indices.shape {format_dims(indices.shape)}, params.shape {format_dims(params.shape)}"
+        )
+    else:
+        updates = updates.reshape((indices.size, *params.shape[1:]))
+    check_indices(indices, params.shape[0])
+    return indices.ravel(), updates
+
+
+def nd_rows(shape: tuple[int, ...], indices: np.ndarray, policy: bytes = b"", what: str = "shape") -> tuple[np.ndarray, np.ndarray | None]:
+    """Vectors of indices into the first dimensions of `shape` as numbers of rows, and which of them are good (None: all)."""
+    depth = indices.shape[-1] if indices.ndim else 0
+    flat = indices.reshape(-1, depth) if depth else np.zeros((int(np.prod(indices.shape[:-1])), 0), dtype=np.int64)
+    bounds = np.array(shape[:depth], dtype=np.int64)
+    bad = ((flat < 0) | (flat >= bounds)).any(axis=1)
+    good = None
+    if bad.any():
+        if policy != b"IGNORE":
+            i = int(np.flatnonzero(bad)[0])
+            place = ",".join(map(str, np.unravel_index(i, indices.shape[:-1])))
+            vector = ", ".join(map(str, flat[i]))
+            raise InvalidArgumentError(f"indices[{place}] = [{vector}] does not index into {what} {format_dims(shape)}")
+        good = ~bad
+        flat = np.where(bad[:, None], 0, flat)
+    rows = np.zeros(len(flat), dtype=np.int64)
+    for k in range(depth):
+        rows = rows * shape[k] + flat[:, k]
+    return rows, good
+
+
+def check_nd_shapes(shape: tuple[int, ...], indices: np.ndarray, updates: np.ndarray) -> None:
+    """A scatter_nd's shapes must fit each other; the messages are TF's."""
+    if indices.ndim == 0:
+        raise InvalidArgumentError(f"Indices shape must have rank at least one. Found:{format_dims(indices.shape)}")
+    depth = indices.shape[-1]
+    outer = indices.ndim - 1
+    ishape, ushape = format_dims(indices.shape), format_dims(updates.shape)
+    for d in range(outer):
+        if d >= updates.ndim or updates.shape[d] != indices.shape[d]:
+            got = updates.shape[d] if d < updates.ndim else "none"
+            raise InvalidArgumentError(
+                f"Dimensions [0,{outer}) of indices[shape={ishape}] = {indices.shape[d]} must match dimensions [0,{outer}) of "
+                f"updates[shape={ushape}] = {got}"
+            )
+    if depth > len(shape) or updates.shape[outer:] != shape[depth:]:
+        raise InvalidArgumentError(
+            f"Dimensions [{depth},{len(shape)}) of input[shape={format_dims(shape)}] must match dimensions [{depth if depth > len(shape) else outer},"
+            f"{updates.ndim}) of updates[shape={ushape}]"
+        )
+
+
+def scatter_nd(array: np.ndarray, indices: Any, updates: Any, how: str, policy: bytes = b"") -> None:
+    """Applies `updates` to the slices of `array` that the index vectors name, in place."""
+    indices, updates = np.asarray(indices), np.asarray(updates)
+    check_nd_shapes(array.shape, indices, updates)
+    depth = indices.shape[-1]
+    rows, good = nd_rows(array.shape, indices, policy)
+    flat = array.reshape((int(np.prod(array.shape[:depth])), *array.shape[depth:]))
+    rest = updates.reshape((rows.size, *array.shape[depth:]))
+    if good is not None:
+        rows, rest = rows[good], rest[good]
+    scatter_rows(flat, rows, rest, how)

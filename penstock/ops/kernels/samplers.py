@@ -1,0 +1,344 @@
+"""Random distributions that draw a varying number of times: gamma, Poisson, binomial, multinomial, shuffles.
+
+Each output of the gamma, Poisson and binomial samplers owns a stretch of the Philox stream and rejects proposals until
+one is good, so outputs do not depend on each other; here they all advance together, and those that are done drop out.
+
+The multinomial and the parameterised truncated normal sampler read one stream from row to row. TensorFlow gives each
+of its threads a part of the rows and a place of its own in the stream, so that its numbers for large inputs depend on
+the number of cores; here the numbers are those of a single thread.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from penstock.errors import InternalError, InvalidArgumentError
+from penstock.ops.kernels.libm32 import logf
+from penstock.ops.philox import RESERVED_PER_OUTPUT, Philox, box_muller64, float64_of, normal, uniform
+
+
+class Lanes:
+    """One stream per output, each at its own place; draws come from the end of a block to its beginning."""
+
+    def __init__(self, gen: Philox, starts: np.ndarray) -> None:
+        self._gen = gen
+        self._next = starts.astype(np.uint64)
+        self._uniform = np.empty((starts.size, 2)), np.zeros(starts.size, np.intp)
+        self._normal = np.empty((starts.size, 2)), np.zeros(starts.size, np.intp)
+
+    def uniform(self, who: np.ndarray) -> np.ndarray:
+        """The next float64 in [0, 1) of each of the lanes `who`."""
+        return self._draw(who, *self._uniform, float64_of)
+
+    def normal(self, who: np.ndarray) -> np.ndarray:
+        """The next float64 standard normal number of each of the lanes `who`."""
+        return self._draw(who, *self._normal, box_muller64)
+
+    def _draw(self, who: np.ndarray, buffer: np.ndarray, left: np.ndarray, convert) -> np.ndarray:
+        dry = who[left[who] == 0]
+        if dry.size:
+            x, y = self._gen.at(self._next[dry])
+            self._next[dry] += np.uint64(1)
+            buffer[dry, 0], buffer[dry, 1] = convert(x, y)
+            left[dry] = 2
+        left[who] -= 1
+        return buffer[who, left[who]]
+
+
+def _per_parameter(parameter: np.ndarray, samples: int) -> tuple[np.ndarray, int]:
+    """The parameter of each output, in the order in which outputs take their stretches."""
+    flat = np.asarray(parameter, np.float64).reshape(-1)
+    return np.repeat(flat, samples), flat.size
+
+
+def _in_output_order(values: np.ndarray, samples: int, parameters: int, dtype: np.dtype) -> np.ndarray:
+    """Outputs are computed parameter by parameter and laid out sample by sample."""
+    laid_out = values.reshape(parameters, samples).T
+    if dtype == np.float16:
+        laid_out = laid_out.astype(np.float32)  # TensorFlow rounds twice on the way to half
+    return laid_out.astype(dtype).reshape(-1)
+
+
+def gamma(gen: Philox, samples: int, alpha: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """`samples` numbers of Gamma(alpha, 1) for every alpha, flat, sample by sample (Marsaglia and Tsang's method)."""
+    a, parameters = _per_parameter(alpha, samples)
+    out = np.empty(a.size)
+    lanes = Lanes(gen, np.arange(a.size) * RESERVED_PER_OUTPUT)
+    exponential = np.flatnonzero(a == 1)
+    if exponential.size:
+        out[exponential] = -np.log1p(-lanes.uniform(exponential))
+    small = a < 1
+    d = a + np.where(small, 2.0 / 3, -1.0 / 3)
+    c = 1.0 / 3 / np.sqrt(d)
+    active = np.flatnonzero(a != 1)
+    while active.size:
+        x = lanes.normal(active)
+        v = 1 + c[active] * x
+        proposed = np.flatnonzero(~(v <= 0))  # NaN, from a senseless alpha, goes through to the output
+        lane, x, v = active[proposed], x[proposed], v[proposed]
+        v = v * v * v
+        u = lanes.uniform(lane)
+        accepted = u < 1 - 0.0331 * (x * x) * (x * x)
+        accepted |= np.log(u) < 0.5 * x * x + d[lane] * (1 - v + np.log(v))
+        done = lane[accepted]
+        result = d[done] * v[accepted]
+        boost = small[done]
+        if boost.any():
+            who = done[boost]
+            result[boost] *= lanes.uniform(who) ** (1 / a[who])
+        out[done] = result
+        keep = np.ones(active.size, np.bool_)
+        keep[proposed[accepted]] = False
+        active = active[keep]
+    return _in_output_order(out, samples, parameters, dtype)
+
+
+def poisson(gen: Philox, samples: int, rate: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """`samples` numbers of Poisson(rate) for every rate, flat, sample by sample.
+
+    Rates below 10 multiply uniform numbers until the product falls below exp(-rate) (Knuth); others use Hoermann's
+    transformed rejection. A negative rate gives 0; NaN and infinity give themselves, or 0 in an integer type.
+    """
+    r, parameters = _per_parameter(rate, samples)
+    out = np.empty(r.size)
+    lanes = Lanes(gen, np.arange(r.size) * RESERVED_PER_OUTPUT)
+    endless = ~(r < np.inf)
+    out[endless] = 0 if np.dtype(dtype).kind == "i" else r[endless]
+    active = np.flatnonzero(r < 10)
+    limit = np.exp(-r)
+    product, count = np.ones(active.size), 0
+    while active.size:
+        product *= lanes.uniform(active)
+        running = product > limit[active]
+        out[active[~running]] = count
+        active, product, count = active[running], product[running], count + 1
+    active = np.flatnonzero((r >= 10) & (r < np.inf))
+    b = 0.931 + 2.53 * np.sqrt(r)
+    a = -0.059 + 0.02483 * b
+    inverse_alpha = 1.1239 + 1.1328 / (b - 3.4)
+    while active.size:
+        u = lanes.uniform(active) - 0.5
+        v = lanes.uniform(active)
+        ra, aa, ba = r[active], a[active], b[active]
+        shifted = 0.5 - np.abs(u)
+        k = np.floor((2 * aa / shifted + ba) * u + ra + 0.43)
+        accepted = (shifted >= 0.07) & (v <= 0.9277 - 3.6224 / (ba - 2))
+        check = np.flatnonzero(~accepted & ~((k < 0) | ((shifted < 0.013) & (v > shifted))))
+        if check.size:
+            s, t = shifted[check], active[check]
+            left = np.log(v[check] * inverse_alpha[t] / (a[t] / (s * s) + b[t]))
+            right = -r[t] + k[check] * np.log(r[t]) - log_factorial(k[check])
+            accepted[check] = left <= right
+        out[active[accepted]] = k[accepted]
+        active = active[~accepted]
+    return _in_output_order(out, samples, parameters, dtype)
+
+
+def log_factorial(k: np.ndarray) -> np.ndarray:
+    """log(k!) for whole numbers k >= 0, by Stirling's series."""
+    k = np.asarray(k, np.float64)
+    n = np.maximum(k, 9) + 1
+    square = 1 / (n * n)
+    series = (1 / 12 - square * (1 / 360 - square * (1 / 1260 - square * (1 / 1680 - square / 1188)))) / n
+    large = (n - 0.5) * np.log(n) - n + 0.91893853320467274178 + series
+    return np.where(k < 10, _LOG_FACTORIALS[np.clip(k, 0, 9).astype(np.intp)], large)
+
+
+_LOG_FACTORIALS = np.log(np.array([1, 1, 2, 6, 24, 120, 720, 5040, 40320, 362880], np.float64))
+
+_STIRLING_TAIL = np.array([
+    0.0810614667953272, 0.0413406959554092, 0.0276779256849983, 0.02079067210376509, 0.0166446911898211,
+    0.0138761288230707, 0.0118967099458917, 0.0104112652619720, 0.00925546218271273, 0.00833056343336287])
+
+
+def _stirling_tail(k: np.ndarray) -> np.ndarray:
+    square = (k + 1) * (k + 1)
+    large = (1.0 / 12 - (1.0 / 360 - 1.0 / 1260 / square) / square) / (k + 1)
+    return np.where(k <= 9, _STIRLING_TAIL[np.clip(k, 0, 9).astype(np.intp)], large)
+
+
+def binomial(gen: Philox, samples: int, count: np.ndarray, prob: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """`samples` numbers of Binomial(count, prob) for every pair, flat, sample by sample."""
+    kind = count.dtype
+    one, half, ten = kind.type(1), kind.type(0.5), kind.type(10)
+    count, prob = (np.repeat(p.reshape(-1), samples) for p in (count, prob))
+    parameters = count.size // samples if samples else 0
+    out = np.zeros(count.size)
+    n = count.astype(np.float64)
+    out[np.isnan(prob.astype(np.float64))] = np.nan
+    sure = (n > 0) & (prob >= one)
+    out[sure] = n[sure]
+    open_ = (n > 0) & (prob > 0) & (prob < one)
+    mirrored = open_ & (prob > half)
+    p = np.where(mirrored, one - prob, prob)
+    rejects = open_ & (count * p >= ten)
+    p = p.astype(np.float64)
+    for who, stretch, draw in ((np.flatnonzero(rejects), 256, _binomial_rejection),
+                               (np.flatnonzero(open_ & ~rejects), 42, _binomial_inversion)):
+        if who.size:
+            lanes = Lanes(gen, who * stretch)
+            drawn = draw(lanes, n[who], p[who])
+            out[who] = np.where(mirrored[who], n[who] - drawn, drawn)
+    return _in_output_order(out, samples, parameters, dtype)
+
+
+def _binomial_inversion(lanes: Lanes, n: np.ndarray, p: np.ndarray) -> np.ndarray:
+    """Add geometric numbers until they exceed n; their number is binomial."""
+    out = np.zeros(n.size)
+    active = np.arange(n.size)
+    total, scale = np.zeros(n.size), np.log1p(-p)
+    while active.size:
+        total[active] += np.ceil(np.log(lanes.uniform(active)) / scale[active])
+        active = active[total[active] <= n[active]]
+        out[active] += 1
+    return out
+
+
+def _binomial_rejection(lanes: Lanes, n: np.ndarray, p: np.ndarray) -> np.ndarray:
+    """Hoermann's transformed rejection, for n p >= 10."""
+    spread = np.sqrt(n * p * (1 - p))
+    b = 1.15 + 2.53 * spread
+    a = -0.0873 + 0.0248 * b + 0.01 * p
+    c = n * p + 0.5
+    v_r = 0.92 - 4.2 / b
+    r = p / (1 - p)
+    alpha = (2.83 + 5.1 / b) * spread
+    m = np.floor((n + 1) * p)
+    out = np.empty(n.size)
+    active = np.arange(n.size)
+    while active.size:
+        u = lanes.uniform(active)
+        v = lanes.uniform(active)
+        u = u - 0.5
+        us = 0.5 - np.abs(u)
+        k = np.floor((2 * a[active] / us + b[active]) * u + c[active])
+        accepted = (us >= 0.07) & (v <= v_r[active])
+        check = np.flatnonzero(~accepted & (k >= 0) & (k <= n[active]))
+        if check.size:
+            t, kc, s = active[check], k[check], us[check]
+            nt, mt, rt = n[t], m[t], r[t]
+            left = np.log(v[check] * alpha[t] / (a[t] / (s * s) + b[t]))
+            bound = ((mt + 0.5) * np.log((mt + 1) / (rt * (nt - mt + 1)))
+                     + (nt + 1) * np.log((nt - mt + 1) / (nt - kc + 1))
+                     + (kc + 0.5) * np.log(rt * (nt - kc + 1) / (kc + 1))
+                     + _stirling_tail(mt) + _stirling_tail(nt - mt) - _stirling_tail(kc) - _stirling_tail(nt - kc))
+            accepted[check] = left <= bound
+        out[active[accepted]] = k[accepted]
+        active = active[~accepted]
+    return out
+
+
+def multinomial(gen: Philox, logits: np.ndarray, samples: int, dtype: np.dtype) -> np.ndarray:
+    """Class numbers (rows of logits, samples), each drawn with the softmax of its row."""
+    rows, classes = logits.shape
+    wide = logits.astype(np.float64)
+    finite = np.isfinite(wide)
+    top = np.where(finite, wide, -np.inf).max(axis=1, keepdims=True)
+    np.copyto(top, 0.0, where=np.isneginf(top))  # no finite logit: every class is out
+    cdf = np.exp(wide - top)
+    cdf[~finite] = 0.0
+    np.cumsum(cdf, axis=1, out=cdf)
+    words = gen.words(rows * samples * 2).astype(np.uint64).reshape(rows, samples, 2)
+    target = float64_of(words[..., 0], words[..., 1])
+    target *= cdf[:, -1:]
+    if rows * 8 < samples:
+        found = np.stack([np.searchsorted(row, want, side="right") for row, want in zip(cdf, target, strict=True)])
+        return found.astype(dtype)
+    # A binary search in all rows at once: low counts the entries that are not above the target.
+    low = np.zeros(target.shape, np.intp)
+    high = np.full(target.shape, classes, np.intp)
+    flat, base = cdf.reshape(-1), np.arange(rows)[:, None] * classes
+    for _ in range(classes.bit_length()):
+        middle = (low + high) >> 1
+        inside = middle < high
+        above = ~inside | (flat[base + np.minimum(middle, classes - 1)] > target)
+        low = np.where(above, low, middle + 1)
+        high = np.where(above & inside, middle, high)
+    return low.astype(dtype)
+
+
+def permutation(gen: Philox, n: int) -> np.ndarray:
+    """The order in which RandomShuffle puts n rows: a Fisher-Yates shuffle from the front."""
+    order = list(range(n))
+    if n > 1:
+        words = gen.words(n - 1)
+        words %= np.arange(n, 1, -1, dtype=np.uint32)
+        for i, step in enumerate(words.tolist()):
+            j = i + step
+            order[i], order[j] = order[j], order[i]
+    return np.array(order, np.intp)
+
+
+def bounded_normal(gen: Philox, first: int, mean, stddev, minval, maxval, n: int) -> tuple[np.ndarray, int]:
+    """n normal numbers within [minval, maxval] from block `first` on, and the next unread block.
+
+    All parameters are scalars of the output's type, in which the whole computation runs. Three ways to propose a
+    number: the normal distribution itself where the bounds leave enough of it, a uniform one for narrow bounds, an
+    exponential one for a tail.
+    """
+    kind = type(mean)
+    if not (stddev > 0 and minval < maxval and (np.isfinite(minval) or np.isfinite(maxval))):
+        raise InvalidArgumentError("Invalid parameters")
+    if (np.isinf(minval) and minval < 0) or maxval < mean:
+        minval, maxval, stddev = maxval, minval, -stddev  # mirrored, so that a single bound is the lower one
+    low, high = (minval - mean) / stddev, (maxval - mean) / stddev
+    root = np.sqrt(low * low + kind(4))
+    cutoff = kind(2) * np.exp(kind(0.5) + low * (low - root) / kind(4)) / (low + root)
+    width = high - low
+    inner = kind(1.3)
+    if (low < -inner and high >= 0) or (high > inner and low <= 0):
+        propose, blocks, name = _propose_normal, 1, "randn"
+    elif width < cutoff:
+        propose, blocks, name = _propose_uniform, 2, "uniform"
+    else:
+        propose, blocks, name = _propose_exponential, 1, "exponential"
+    out = np.empty(n, kind)
+    have, rejected = 0, 0
+    while have < n:
+        rounds = max(16, (n - have) // 2)
+        value, good = propose(gen.skip(first), rounds, low, high, kind)
+        per_round = value.size // rounds
+        places = np.flatnonzero(good)
+        gaps = np.diff(np.concatenate([[-1 - rejected], places])) - 1
+        if gaps.max(initial=0) >= _MAX_REJECTIONS or (not places.size and value.size + rejected >= _MAX_REJECTIONS):
+            raise InternalError(f"TruncatedNormal {name} rejection sampler failed to accept a sample.")
+        take = places[:n - have]
+        out[have:have + take.size] = value[take] * stddev + mean
+        have += take.size
+        if have < n:
+            first += rounds * blocks
+            rejected = value.size - 1 - int(places[-1]) if places.size else rejected + value.size
+        else:
+            first += (int(take[-1]) // per_round + 1) * blocks
+    return out, first
+
+
+_MAX_REJECTIONS = 1000
+
+
+def _propose_normal(gen: Philox, rounds: int, low, high, kind: type) -> tuple[np.ndarray, np.ndarray]:
+    per_block = 2 if kind is np.float64 else 4
+    value = normal(gen, (rounds * per_block,), np.dtype(kind))
+    return value, (value >= low) & (value <= high)
+
+
+def _propose_uniform(gen: Philox, rounds: int, low, high, kind: type) -> tuple[np.ndarray, np.ndarray]:
+    per_block = 2 if kind is np.float64 else 4
+    pairs = uniform(gen, (rounds, 2, per_block), np.dtype(kind))
+    value = pairs[:, 0].reshape(-1) * (high - low) + low
+    peak = kind(0) if low < 0 else low * low
+    return value, pairs[:, 1].reshape(-1) <= np.exp((peak - value * value) / kind(2))
+
+
+def _propose_exponential(gen: Philox, rounds: int, low, high, kind: type) -> tuple[np.ndarray, np.ndarray]:
+    per_block = 2 if kind is np.float64 else 4
+    pairs = uniform(gen, (rounds * per_block // 2, 2), np.dtype(kind))
+    alpha = (low + np.sqrt(low * low + kind(4))) / kind(2)
+    u = pairs[:, 0]
+    if kind is np.float32:
+        log = np.where(u > 0, logf(np.maximum(u, np.float32(2.0**-23))), -np.inf)
+    else:
+        log = np.log(u)
+    value = -log / alpha + low
+    distance = alpha - value if low < alpha else low - alpha
+    return value, (pairs[:, 1] <= np.exp(-distance * distance / kind(2))) & (value < high)

@@ -1,0 +1,101 @@
+"""Softmax over the last dimension, and the two cross entropies with their gradients."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from penstock import errors
+from penstock.ops.kernels.numeric import narrow, widen
+from penstock.ops.kernels.window import show
+
+
+def _shifted(logits: np.ndarray) -> np.ndarray:
+    """`logits` less the largest of each row, in the precision to compute in; a fresh array."""
+    wide = widen(logits)
+    return wide - np.maximum.reduce(wide, -1, keepdims=True)
+
+
+def _check_rank(logits: np.ndarray) -> None:
+    if np.ndim(logits) < 1:
+        raise errors.InvalidArgumentError(f"logits must have >= 1 dimension, got {show(np.shape(logits))}")
+
+
+def softmax(logits):
+    """Softmax."""
+    _check_rank(logits)
+    if not logits.size:
+        return np.zeros(logits.shape, logits.dtype)
+    y = _shifted(logits)
+    np.exp(y, out=y)
+    y /= np.add.reduce(y, -1, keepdims=True)
+    return narrow(y, logits.dtype)
+
+
+def log_softmax(logits):
+    """LogSoftmax."""
+    _check_rank(logits)
+    if not logits.size:
+        return np.zeros(logits.shape, logits.dtype)
+    y = _shifted(logits)
+    y -= np.log(np.add.reduce(np.exp(y), -1, keepdims=True))
+    return narrow(y, logits.dtype)
+
+
+def softmax_cross_entropy(features, labels):
+    """SoftmaxCrossEntropyWithLogits: the loss per row, and its gradient with respect to the logits."""
+    try:
+        shape = np.broadcast_shapes(features.shape, labels.shape)
+    except ValueError:
+        raise errors.InvalidArgumentError(
+            "logits and labels must be broadcastable: "
+            f"logits_size={show(features.shape)} labels_size={show(labels.shape)}"
+        ) from None
+    if len(shape) != 2:
+        raise errors.InvalidArgumentError(
+            "logits and labels must be either 2-dimensional, or broadcasted to be 2-dimensional"
+        )
+    if 0 in shape:
+        return [np.zeros(shape[0], features.dtype), np.zeros(shape, features.dtype)]
+    shifted = _shifted(np.broadcast_to(features, shape))
+    target = widen(labels)
+    exp = np.exp(shifted)
+    total = np.add.reduce(exp, -1, keepdims=True)
+    loss = np.add.reduce(target * (np.log(total) - shifted), -1)
+    exp /= total
+    exp -= target
+    return [narrow(loss, features.dtype), narrow(exp, features.dtype)]
+
+
+def sparse_softmax_cross_entropy(features, labels):
+    """SparseSoftmaxCrossEntropyWithLogits: as above, with one class index per row; an index outside is an error."""
+    if features.ndim != 2:
+        raise errors.InvalidArgumentError(f"logits must be 2-D, but got shape {show(features.shape)}")
+    if labels.ndim != 1:
+        raise errors.InvalidArgumentError(f"labels must be 1-D, but got shape {show(labels.shape)}")
+    if features.shape[0] != labels.shape[0]:
+        raise errors.InvalidArgumentError(
+            "logits and labels must have the same first dimension, "
+            f"got logits shape {show(features.shape)} and labels shape {show(labels.shape)}"
+        )
+    rows, classes = features.shape
+    if not classes:
+        raise errors.InvalidArgumentError(
+            f"Must have at least one class, but got logits shape {show(features.shape)}"
+        )
+    if not rows:
+        return [np.zeros(0, features.dtype), np.zeros(features.shape, features.dtype)]
+    wrong = (labels < 0) | (labels >= classes)
+    if wrong.any():
+        raise errors.InvalidArgumentError(
+            f"Received a label value of {labels[wrong][0]} which is outside the valid range of [0, {classes}).  "
+            f"Label values: {' '.join(map(str, labels.tolist()))}"
+        )
+    shifted = _shifted(features)
+    row = np.arange(rows)
+    chosen = shifted[row, labels]
+    exp = np.exp(shifted, out=shifted)
+    total = np.add.reduce(exp, -1)
+    loss = np.log(total) - chosen
+    exp /= total[:, None]
+    exp[row, labels] -= 1
+    return [narrow(loss, features.dtype), narrow(exp, features.dtype)]

@@ -1,0 +1,88 @@
+"""Largest entries along the last dimension: TopK, NthElement, InTopK."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from penstock import errors
+from penstock.ops.kernels.window import show
+
+
+def top_k(x, k, index_type=np.int32):
+    """The `k` largest entries of each row and where they are: largest first, and of equal ones the first comes first."""
+    if np.ndim(k):
+        raise errors.InvalidArgumentError(f"k must be scalar, got shape {show(np.shape(k))}")
+    k = int(k)
+    if k < 0:
+        raise errors.InvalidArgumentError(f"Need k >= 0, got {k}")
+    if np.ndim(x) < 1:
+        raise errors.InvalidArgumentError(f"input must be >= 1-D, got shape {show(np.shape(x))}")
+    n = x.shape[-1]
+    if n < k:
+        raise errors.InvalidArgumentError(f"input must have at least k columns. Had {n}, needed {k}")
+    shape = (*x.shape[:-1], k)
+    if 0 in shape:
+        return [np.zeros(shape, x.dtype), np.zeros(shape, index_type)]
+    flat = x.reshape(-1, n)
+    if k == 1:
+        index = np.argmax(flat, -1)[:, None]
+    elif 4 * k < n and not (flat != flat).any():
+        index = _largest(flat, k)
+    else:
+        index = _descending(flat)[:, :k]
+    values = np.take_along_axis(flat, index, -1)
+    return [values.reshape(shape), index.astype(index_type).reshape(shape)]
+
+
+def _descending(x: np.ndarray) -> np.ndarray:
+    """Indices that sort each row downwards, equal entries in their own order."""
+    return x.shape[-1] - 1 - np.argsort(x[:, ::-1], -1, kind="stable")[:, ::-1]
+
+
+def _largest(x: np.ndarray, k: int) -> np.ndarray:
+    """As `_descending(x)[:, :k]` in linear time: all above the k-th value, then the first of those equal to it."""
+    n = x.shape[-1]
+    bound = np.partition(x, n - k, -1)[:, n - k, None]
+    above, equal = x > bound, x == bound
+    need = k - above.sum(-1, keepdims=True)
+    above |= equal & (np.cumsum(equal, -1) <= need)
+    index = np.nonzero(above)[1].reshape(-1, k)
+    order = _descending(np.take_along_axis(x, index, -1))
+    return np.take_along_axis(index, order, -1)
+
+
+def nth_element(x, n, *, reverse):
+    """The n-th smallest entry of each row, counted from 0 (`reverse`: the n-th largest)."""
+    if np.ndim(n):
+        raise errors.InvalidArgumentError(f"N must be scalar but has rank {np.ndim(n)}")
+    n = int(n)
+    if n < 0:
+        raise errors.InvalidArgumentError(f"n must be non-negative but is {n}")
+    if np.ndim(x) < 1:
+        raise errors.InvalidArgumentError("Input must be at least rank 1 but is rank 0")
+    size = x.shape[-1]
+    if size <= n:
+        raise errors.InvalidArgumentError(f"Input must have last dimension > n = {n}")
+    at = size - 1 - n if reverse else n
+    return np.partition(x, at, -1)[..., at]
+
+
+def in_top_k(predictions, targets, k):
+    """Whether each target class is among the `k` largest of its row; rows that are not finite say no."""
+    if np.ndim(k):
+        raise errors.InvalidArgumentError(f"k must be 0-D, got shape {show(np.shape(k))}")
+    if predictions.ndim != 2:
+        raise errors.InvalidArgumentError("predictions must be 2-dimensional")
+    if targets.ndim != 1:
+        raise errors.InvalidArgumentError("targets must be 1-dimensional")
+    rows, classes = predictions.shape
+    if rows != targets.shape[0]:
+        raise errors.InvalidArgumentError(
+            f"First dimension of predictions {rows} must match length of targets {targets.shape[0]}"
+        )
+    valid = (targets >= 0) & (targets < classes)
+    if not rows or not classes:
+        return np.zeros(rows, bool)
+    chosen = np.take_along_axis(predictions, np.where(valid, targets, 0)[:, None], 1)
+    valid &= np.isfinite(predictions).all(1)
+    return valid & ((predictions > chosen).sum(1) < k)

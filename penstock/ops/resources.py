@@ -1,0 +1,172 @@
+"""What state looks like to kernels: handles, references, and variables.
+
+A `ResourceHandle` is the run-time value of a resource tensor: a name in a container of a device. A `Ref` is the run-time
+value of a ref tensor, and what a variable's handle leads to: the variable itself.
+
+A variable keeps one value. Readers get that object, without a copy, and keep seeing what they read: a writer replaces the
+value, or writes into it only if nobody else can see it. Whether that is so follows from the array's reference count, taken
+after the writer has made the variable empty; readers that meet an empty variable wait for the writer's lock.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from penstock import errors
+from penstock.dtypes import DType
+from penstock.graph.ir import Dims
+
+DEFAULT_CONTAINER = "localhost"
+
+
+class ResourceHandle:
+    """Names a resource: (device, container, name, type)."""
+
+    __slots__ = ("__weakref__", "container", "device", "dtypes_and_shapes", "name", "resource", "type_name")
+
+    shape = ()
+    ndim = 0
+
+    def __init__(self, device: str, container: str, name: str, type_name: str, dtypes_and_shapes: Any = (), resource: Any = None) -> None:
+        self.device = device
+        self.container = container
+        self.name = name
+        self.type_name = type_name
+        self.dtypes_and_shapes = dtypes_and_shapes
+        self.resource = resource  # anonymous resources live as long as their handle
+
+    def __repr__(self) -> str:
+        return f"<ResourceHandle {self.type_name} {self.container}/{self.name} on {self.device}>"
+
+
+def _references_of_a_local() -> int:
+    box = [np.zeros(1)]
+    value = box[0]
+    box[0] = None  # type: ignore[call-overload]
+    return sys.getrefcount(value)
+
+
+_ALONE = _references_of_a_local()  # what getrefcount says of an object that only a local name holds
+
+
+class Ref:
+    """A variable: one value (None: uninitialised, or in a writer's hands), its lock, its type and declared shape."""
+
+    __slots__ = ("__weakref__", "dims", "dtype", "lock", "name", "value")
+
+    shape = ()
+    type_name = "N10tensorflow3VarE"  # how TF's messages call the class
+
+    def __init__(self, dtype: DType, dims: Dims, name: str = "") -> None:
+        self.dtype = dtype
+        self.dims = dims
+        self.name = name
+        self.value: Any = None
+        self.lock = threading.RLock()
+
+    def peek(self) -> Any:
+        """The current value, or None if there is none yet."""
+        value = self.value
+        if value is None:
+            with self.lock:  # a writer may be at work
+                value = self.value
+        return value
+
+    def read(self) -> Any:
+        """The current value; FailedPreconditionError if there is none yet."""
+        value = self.value
+        if value is None:
+            value = self.peek()
+            if value is None:
+                raise errors.FailedPreconditionError(f"Attempting to use uninitialized value {self.name}")
+        return value
+
+    def assign(self, value: Any) -> None:
+        """Makes `value` the variable's value. Values are immutable, so it is shared; views are copied, lest they keep a
+        bigger array alive or show what somebody else writes."""
+        if value.__class__ is np.ndarray and (value.base is not None or not value.flags.writeable or not value.flags.c_contiguous):
+            value = np.array(value, copy=True, order="C")
+        with self.lock:
+            self.value = value
+
+    def take(self) -> np.ndarray:
+        """The value as an array that is safe to write into; the variable is empty until `put`. Call with the lock held."""
+        value = self.read()
+        self.value = None
+        if (
+            value.__class__ is not np.ndarray
+            or sys.getrefcount(value) > _ALONE
+            or value.base is not None
+            or not value.flags.writeable
+            or not value.flags.c_contiguous
+        ):
+            value = np.array(value, copy=True, order="C")
+        return value
+
+    def put(self, value: Any) -> None:
+        """Ends what `take` began. Call with the lock held."""
+        self.value = value
+
+    def own_array(self) -> np.ndarray:
+        """The array, safe to write into while the lock is held and nobody reads without it; see `take` for the strict way."""
+        value = self.value = self.take()
+        return value
+
+    def update(self, function: Callable[..., Any], operand: Any) -> None:
+        """value = function(value, operand), in place where nobody else looks. `function` takes `out=`, as ufuncs do."""
+        with self.lock:
+            value = self.read()
+            if value.__class__ is not np.ndarray:
+                self.value = function(value, operand)
+                return
+            self.value = None
+            try:
+                if sys.getrefcount(value) <= _ALONE and value.base is None and value.flags.writeable:
+                    function(value, operand, out=value)
+                else:
+                    value = function(value, operand)
+            finally:
+                self.value = value
+
+    def __repr__(self) -> str:
+        return f"<Ref {self.name} {self.dtype.name} {'uninitialized' if self.value is None else np.shape(self.value)}>"
+
+
+class Owned:
+    """`with Owned(a, b) as (x, y):` locks the variables and hands out their arrays to write into."""
+
+    __slots__ = ("arrays", "locked", "refs")
+
+    def __init__(self, *refs: Ref) -> None:
+        self.refs = refs
+        self.locked: Sequence[Ref] = ()
+        self.arrays: dict[int, np.ndarray] = {}
+
+    def __enter__(self) -> list[np.ndarray]:
+        # One order for all writers, so that two of them cannot wait for each other.
+        locked = [self.refs[0]] if len(self.refs) == 1 else sorted(set(self.refs), key=id)
+        for ref in locked:
+            ref.lock.acquire()
+        self.locked = locked
+        try:
+            for ref in locked:
+                ref.read()
+            for ref in locked:
+                self.arrays[id(ref)] = ref.take()
+        except BaseException:
+            self.__exit__()
+            raise
+        return [self.arrays[id(ref)] for ref in self.refs]
+
+    def __exit__(self, *exc_info: object) -> None:
+        for ref in self.locked:
+            array = self.arrays.get(id(ref))
+            if array is not None:
+                ref.put(array)
+            ref.lock.release()
+        self.arrays = {}

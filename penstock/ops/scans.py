@@ -1,0 +1,178 @@
+"""Running sums and products along an axis, and number sequences (Range, LinSpace)."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from penstock.errors import InvalidArgumentError
+from penstock.ops.broadcasting import conj
+from penstock.ops.declare import NOT_DIFFERENTIABLE, checked_scalar, op
+from penstock.ops.kernels.numeric import NARROW, widen
+from penstock.ops.samples import arr, empty, ints, normal, uniform
+from penstock.shapes import Dims, format_dims
+
+# -- scans ------------------------------------------------------------------------------------------------------------
+
+
+def scan(ufunc: Any, identity: float) -> Any:
+    """A kernel that accumulates along an axis; `exclusive` leaves an element out of its own result."""
+
+    def kernel(x: Any, axis: Any, *, exclusive: bool, reverse: bool) -> Any:
+        if axis.ndim:
+            raise InvalidArgumentError(f"ScanOp: axis must be a scalar, not {format_dims(axis.shape)}")
+        a, rank = int(axis), x.ndim
+        if not -rank <= a < rank:
+            raise InvalidArgumentError(f"ScanOp: Expected scan axis in the range [{-rank}, {rank}), but got {a}")
+        wide = widen(x)
+        source = np.flip(wide, a) if reverse else wide
+        if exclusive:
+            result = np.empty(x.shape, dtype=wide.dtype)
+            front = (slice(None),) * (a % rank)
+            result[(*front, slice(0, 1))] = identity
+            ufunc.accumulate(source[(*front, slice(None, -1))], axis=a, dtype=wide.dtype, out=result[(*front, slice(1, None))])
+        else:
+            result = ufunc.accumulate(source, axis=a, dtype=wide.dtype)
+        if reverse:
+            result = np.flip(result, a)
+        return result.astype(x.dtype) if x.dtype in NARROW else result
+
+    return kernel
+
+
+def scan_shape(c: Any) -> Dims:
+    checked_scalar(c, 1)
+    dims, axis = c.dims(0), c.const(1)
+    if dims is not None and axis is not None and not -len(dims) <= int(axis) < len(dims):
+        raise ValueError(f"Shape must be at least rank {int(axis) + 1 if axis >= 0 else -int(axis)} but is rank {len(dims)}")
+    return dims
+
+
+def cumsum_grad(g: Any, op: Any, dy: Any) -> list[Any]:
+    return [g.Cumsum(dy, op.axis, exclusive=op.attr("exclusive"), reverse=not op.attr("reverse")), None]
+
+
+def cumprod_grad(g: Any, op: Any, dy: Any) -> list[Any]:
+    exclusive, reverse = op.attr("exclusive"), op.attr("reverse")
+    product = g.Cumprod(op.x, op.axis, exclusive=exclusive, reverse=reverse)
+    out = g.Cumsum(g.Mul(conj(g, product), dy), op.axis, exclusive=exclusive, reverse=not reverse)
+    return [g.DivNoNan(out, conj(g, op.x)), None]
+
+
+def cumulative_logsumexp_grad(g: Any, op: Any, dy: Any) -> list[Any]:
+    """Positive and negative parts of dy go separately, since both pass through a logarithm."""
+    exclusive, reverse = op.attr("exclusive"), op.attr("reverse")
+    lowest = g.const(dy.dtype.min, dy.dtype)
+
+    def half(part: Any) -> Any:
+        log = g.SelectV2(g.Greater(part, 0), g.Log(part), lowest)
+        return g.Exp(g.AddV2(g.CumulativeLogsumexp(g.Sub(log, op.out), op.axis, exclusive=exclusive, reverse=not reverse), op.x))
+
+    return [g.Sub(half(dy), half(g.Neg(dy))), None]
+
+
+FLAGS = "exclusive: bool = false; reverse: bool = false"
+SCANS = [
+    dict(x=normal(2, 3), axis=0), dict(x=normal(2, 3), axis=-1, exclusive=True), dict(x=normal(4), axis=0, reverse=True),
+    dict(x=normal(2, 4, 2), axis=1, reverse=True, exclusive=True), dict(x=empty(0, 3), axis=0, exclusive=True), dict(x=ints(5, lo=1, hi=4), axis=arr(0, dtype=np.int64)),
+]  # fmt: skip
+BAD_AXIS = [(dict(x=normal(2, 2), axis=2), InvalidArgumentError, r"Expected scan axis in the range \[-2, 2\), but got 2")]
+
+op(f"Cumsum(x: T, axis: Tidx) -> (out: T) [{FLAGS}; T: type in NUMBERS; Tidx: type in INDEX = int32]",
+   shape=scan_shape, numpy=scan(np.add, 0), grad=cumsum_grad, samples=SCANS, errors=BAD_AXIS, host_memory=("axis",))
+op(f"Cumprod(x: T, axis: Tidx) -> (out: T) [{FLAGS}; T: type in NUMBERS; Tidx: type in INDEX = int32]",
+   shape=scan_shape, numpy=scan(np.multiply, 1), grad=cumprod_grad, samples=SCANS, errors=BAD_AXIS, host_memory=("axis",))
+op(f"CumulativeLogsumexp(x: T, axis: Tidx) -> (out: T) [{FLAGS}; T: type in FLOATS; Tidx: type in INDEX = int32]",
+   shape=scan_shape, numpy=scan(np.logaddexp, float("-inf")), grad=cumulative_logsumexp_grad,
+   samples=[*SCANS, dict(x=arr([float("-inf"), 2, 3], dtype=np.float32), axis=0)], errors=BAD_AXIS, host_memory=("axis",))  # fmt: skip
+
+# -- sequences --------------------------------------------------------------------------------------------------------
+
+
+def range_size(start: Any, limit: Any, delta: Any) -> int:
+    """How many numbers a Range has; InvalidArgumentError in TF's words if it has no end."""
+    if delta == 0:
+        raise InvalidArgumentError("Requires delta != 0: 0")
+    if delta > 0 and not start <= limit:
+        raise InvalidArgumentError(f"Requires start <= limit when delta > 0: {start:g}/{limit:g}")
+    if delta < 0 and not start >= limit:
+        raise InvalidArgumentError(f"Requires start >= limit when delta < 0: {start:g}/{limit:g}")
+    if isinstance(delta, int):
+        return (abs(limit - start) + abs(delta) - 1) // abs(delta)
+    return math.ceil(abs((limit - start) / delta))
+
+
+def range_kernel(start: Any, limit: Any, delta: Any) -> Any:
+    for name, value in (("start", start), ("limit", limit), ("delta", delta)):
+        if value.ndim:
+            raise InvalidArgumentError(f"{name} must be a scalar, not shape {format_dims(value.shape)}")
+    dtype = start.dtype
+    if dtype.kind in "iu":
+        a, b, step = int(start), int(limit), int(delta)
+        return np.arange(a, a + range_size(a, b, step) * step, step, dtype=dtype)
+    wide = np.float64 if dtype == np.float64 else np.float32
+    size = range_size(float(start), float(limit), float(delta))
+    # One product and one sum per number: errors do not pile up.
+    return (wide(start) + np.arange(size, dtype=wide) * wide(delta)).astype(dtype)
+
+
+def range_shape(c: Any) -> Dims:
+    for i in range(3):
+        checked_scalar(c, i)
+    values = [c.const(i) for i in range(3)]
+    if any(v is None for v in values):
+        return (None,)
+    kind = int if values[0].dtype.kind in "iu" else float
+    try:
+        return (range_size(*(kind(v) for v in values)),)
+    except InvalidArgumentError as error:
+        raise ValueError(error.message) from None
+
+
+op("Range(start: Tidx, limit: Tidx, delta: Tidx) -> (output: Tidx)"
+   " [Tidx: type in {bfloat16, half, float, double, int8, int16, int32, int64, uint16, uint32, uint64} = int32]",
+   shape=range_shape, numpy=range_kernel, grad=NOT_DIFFERENTIABLE, host_memory=("start", "limit", "delta", "output"),
+   samples=[dict(start=arr(0), limit=arr(5), delta=arr(1)), dict(start=arr(1), limit=arr(10), delta=arr(3)), dict(start=arr(3), limit=arr(3), delta=arr(1)),
+            dict(start=arr(0.1, dtype=np.float32), limit=arr(10, dtype=np.float32), delta=arr(0.7, dtype=np.float32)),
+            dict(start=arr(5, dtype=np.int32), limit=arr(-4, dtype=np.int32), delta=arr(-2, dtype=np.int32)),
+            dict(start=arr(0, dtype=np.float64), limit=arr(1, dtype=np.float64), delta=arr(0.1, dtype=np.float64))],
+   errors=[(dict(start=arr(0), limit=arr(5), delta=arr(0)), InvalidArgumentError, "Requires delta != 0"),
+           (dict(start=arr(5, dtype=np.int32), limit=arr(0, dtype=np.int32), delta=arr(1, dtype=np.int32)), InvalidArgumentError, "Requires start <= limit when delta > 0: 5/0"),
+           (dict(start=arr(0, dtype=np.int32), limit=arr(5, dtype=np.int32), delta=arr(-1, dtype=np.int32)), InvalidArgumentError, "Requires start >= limit when delta < 0: 0/5")])  # fmt: skip
+
+
+def lin_space_kernel(start: Any, stop: Any, num: Any) -> Any:
+    for name, value in (("start", start), ("stop", stop), ("num", num)):
+        if value.ndim:
+            raise InvalidArgumentError(f"{name} must be a scalar, not shape {format_dims(value.shape)}")
+    n = int(num)
+    if n <= 0:
+        raise InvalidArgumentError(f"Requires num > 0: {n}")
+    dtype = start.dtype
+    wide = np.float64 if dtype == np.float64 else np.float32
+    first, last = wide(start), wide(stop)
+    result = first + np.arange(n, dtype=wide) * ((last - first) / wide(max(n - 1, 1)))
+    if n > 1:
+        result[-1] = last  # exactly, whatever rounding says
+    return result.astype(dtype)
+
+
+def lin_space_shape(c: Any) -> Dims:
+    for i in range(3):
+        checked_scalar(c, i)
+    num = c.const(2)
+    if num is None:
+        return (None,)
+    if int(num) <= 0:
+        raise ValueError(f"Requires num > 0: {int(num)}")
+    return (int(num),)
+
+
+op("LinSpace(start: T, stop: T, num: Tidx) -> (output: T) [T: type in FLOATS; Tidx: type in INDEX = int32]",
+   shape=lin_space_shape, numpy=lin_space_kernel, grad=NOT_DIFFERENTIABLE, host_memory=("start", "stop", "num"),
+   samples=[dict(start=arr(0.0), stop=arr(1.0), num=4), dict(start=arr(-2.0), stop=arr(3.0), num=1), dict(start=arr(5.0), stop=arr(-5.0), num=7),
+            dict(start=uniform(), stop=uniform(), num=arr(3, dtype=np.int64))],
+   errors=[(dict(start=arr(0.0), stop=arr(1.0), num=0), InvalidArgumentError, "Requires num > 0: 0")])  # fmt: skip
+

@@ -1,0 +1,1 @@
+"""Executing partitions: devices, executor, rendezvous, call frames, resources, cancellation, threads, step stats."""

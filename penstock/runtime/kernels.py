@@ -1,0 +1,85 @@
+"""A node's kernel as the executor calls it: bound by its device, with ref inputs read, and library functions as kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from penstock.formats.attr_value import FuncAttr
+from penstock.graph.bind import Bound, input_ranges
+from penstock.graph.ir import Operation, ref_error
+from penstock.ops.context import DEAD
+from penstock.runtime.devices import Device
+from penstock.runtime.resources import OpSegment
+
+RefInputs = tuple[tuple[int, bool, str | None], ...]
+"""(flat input, give the value instead of the ref, name for "uninitialized" or None if that is no error) per ref edge."""
+
+
+def bind_node(op: Operation, device: Device, segment: OpSegment | None) -> Bound:
+    """The kernel of `op` on `device`, ready for `fn(*inputs)`, `fn(ctx, *inputs)` or `fn(ctx, done, *inputs)`."""
+    if op.type in op.graph.functions and not device.has_kernel(op.op_def):
+        return Bound(_call_kernel(op), True, True, False)
+    bound = device.kind.bind(op, segment.state if segment is not None else None)
+    refs = ref_inputs(op)
+    if refs:
+        bound = bound._replace(fn=_reading(bound.fn, refs, bound.needs_ctx + bound.is_async))
+    return bound
+
+
+def _call_kernel(op: Operation) -> Callable[..., None]:
+    """A node whose type is a function of the graph's library calls that function."""
+    func = FuncAttr(op.type, {k: v for k, v in op.attrs.items() if k in op.op_def.attrs})
+
+    def call(ctx: Any, done: Callable[..., Any], *args: Any) -> None:
+        ctx.call(func, list(args), done)
+
+    return call
+
+
+def ref_inputs(op: Operation) -> RefInputs:
+    """Which inputs of `op` come over ref edges, and what to do about them."""
+    if not any(t.dtype._is_ref_dtype for t in op.inputs):
+        return ()
+    takes_ref: list[bool] = []
+    for arg, (start, stop, _) in zip(op.op_def.inputs, input_ranges(op), strict=True):
+        takes_ref += [arg.is_ref] * (stop - start)
+    checked = not op.op_def.uninitialized_ok
+    rows = []
+    for i, tensor in enumerate(op.inputs):
+        if tensor.dtype._is_ref_dtype:
+            source = tensor.op.origin or tensor.op
+            name = source.name if tensor.value_index == 0 else f"{source.name}:{tensor.value_index}"
+            rows.append((i, not takes_ref[i], name if checked else None))
+    return tuple(row for row in rows if row[1] or row[2] is not None)
+
+
+def read_ref(ref: Any, deref: bool, name: str | None) -> Any:
+    """What a kernel gets for a ref edge; FailedPreconditionError if it needs a value and there is none."""
+    if ref is DEAD:
+        return ref
+    value = ref.value
+    if value is None:
+        value = ref.peek()
+        if value is None and name is not None:
+            raise ref_error(name)
+    return value if deref else ref
+
+
+def _reading(fn: Callable[..., Any], refs: RefInputs, leading: int) -> Callable[..., Any]:
+    if leading == 0 and len(refs) == 1 and refs[0][0] == 0 and refs[0][1]:
+        name = refs[0][2]
+
+        def read_first(ref: Any, *rest: Any) -> Any:
+            value = ref.value
+            return fn(value if value is not None else read_ref(ref, True, name), *rest)
+
+        return read_first
+
+    def read_some(*args: Any) -> Any:
+        values = list(args)
+        for i, deref, name in refs:
+            values[leading + i] = read_ref(values[leading + i], deref, name)
+        return fn(*values)
+
+    return read_some
