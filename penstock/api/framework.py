@@ -182,7 +182,7 @@ def _graph_of(values: Any) -> Graph:
         if isinstance(graph, Graph):
             if first is not None and first.graph is not graph:
                 raise ValueError(f"{value!r} must be from the same graph as {first!r}.")
-            first = first or value
+            first = value if first is None else first
     return default if first is None else first.graph
 
 

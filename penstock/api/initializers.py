@@ -275,7 +275,7 @@ class Orthogonal(Initializer):
         flat = (columns, rows) if rows < columns else (rows, columns)
         q, r = raw.Qr(resolve("random_normal")(flat, dtype=dtype, seed=self.seed), full_matrices=False)
         # The signs of R's diagonal make the distribution uniform.
-        q = q * raw.Sign(resolve("linalg.diag_part")(r))
+        q = q * raw.Sign(raw.DiagPart(r))
         if rows < columns:
             q = resolve("matrix_transpose")(q)
         return self.gain * resolve("reshape")(q, sizes)

@@ -71,7 +71,8 @@ class ResourceVariable(Variable):
         with graph.name_scope("Variable" if name is None else name) as scope:
             own = scope[:-1]
             with graph._attr_scope({"_class": [b"loc:@" + own.encode()]}):
-                with graph.name_scope("Initializer"):
+                # The initial value is made where the variable is, whatever device scopes are open.
+                with graph.name_scope("Initializer"), graph.device(None):
                     first = convert_to_tensor(initial_value() if from_function else initial_value, name="initial_value", dtype=dtype)
                 if shape is not None:
                     if not compatible_dims(first.dims, dims_of(shape)):
@@ -87,10 +88,10 @@ class ResourceVariable(Variable):
                 self._initializer_op = raw.AssignVariableOp(self._handle, guarded_initial_value(own, first), name=assign_scope)
             with graph.name_scope("Read"), graph.device(self._handle.device or None):
                 value = self._read()
+                if caching_device is not None:
+                    with graph.colocate_with(None, ignore_existing=True), graph.device(caching_device):
+                        self._cached_value = raw.Identity(value)
             self._graph_element: Tensor = value
-            if caching_device is not None:
-                with graph.colocate_with(None, ignore_existing=True), graph.device(caching_device):
-                    self._cached_value = raw.Identity(value)
         self._caching_device = caching_device
         self._dtype = first.dtype.base_dtype
         self._name = own + ":0"

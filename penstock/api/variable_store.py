@@ -173,8 +173,8 @@ class VariableStore:
             )
         if initializer is None:
             initializer = default_initializer(name, dtype)
-            if shape is None or not shape.is_fully_defined():
-                raise ValueError(f"Shape of a new variable ({name}) must be fully defined, but instead was {'<unknown>' if shape is None else shape}.")
+            if shape is None:
+                raise ValueError(f"Variable {name} did not get an initializer, so its `shape` argument must be specified.")
         first: Any
         variable_dtype: Any = dtype.base_dtype
         if not callable(initializer):

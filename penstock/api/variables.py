@@ -370,12 +370,6 @@ class Variable(metaclass=_VariableMeta):
     def __iter__(self) -> Iterator[Tensor]:
         raise TypeError("'Variable' object is not iterable.")
 
-    def __len__(self) -> int:
-        raise TypeError("object of type 'Variable' has no len()")
-
-    def __bool__(self) -> bool:
-        raise TypeError("Using a `tf.Variable` as a Python `bool` is not allowed. Use `if v is not None:` to test if a variable is defined.")
-
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
         raise NotImplementedError(f"Cannot convert a symbolic Variable ({self.name}) to a numpy array. Fetch it with Session.run or Variable.eval.")
 
@@ -555,7 +549,7 @@ def read_as(variable: Any, dtype: Any) -> None:
     """Refuses to read a variable as another dtype."""
     if dtype is not None and not dtypes.as_dtype(dtype).is_compatible_with(variable.dtype):
         raise ValueError(
-            f"Incompatible type conversion requested to type '{dtypes.as_dtype(dtype).name}' for variable of type '{variable.dtype.base_dtype.name}'"
+            f"Incompatible type conversion requested to type '{dtypes.as_dtype(dtype).name}' for variable of type '{variable.dtype.name}'"
             f" ({variable!r})"
         )
 

@@ -6,10 +6,12 @@ of the right types already. Constants made from Python values are named `Op/x` a
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 from penstock import dtypes
 from penstock.dtypes import DType
+from penstock.graph.bind import arg_ranges
 from penstock.graph.build import canonical_attr, check_attr, check_attrs, create_node, output_dtypes
 from penstock.graph.convert import convert_to_tensor
 from penstock.graph.defaults import get_default_graph, graph_scope
@@ -27,8 +29,25 @@ def apply_op(opdef: OpDef, args: list[Any], attrs: dict[str, Any], name: str | N
     inputs = _fast_inputs(opdef, args, known)
     if inputs is None:
         inputs = _converted_inputs(graph, scope, opdef, args, known)
-    known = check_attrs(opdef, known, scope)
+        known = check_attrs(opdef, known, scope)
+        refs = _ref_ops(opdef, inputs, known)
+        if refs:
+            # What writes to a variable stays with it.
+            with contextlib.ExitStack() as colocation:
+                for op in refs:
+                    colocation.enter_context(graph.colocate_with(op))
+                return create_node(graph, opdef, inputs, known, output_dtypes(opdef, known), scope)
+    else:
+        known = check_attrs(opdef, known, scope)
     return create_node(graph, opdef, inputs, known, output_dtypes(opdef, known), scope)
+
+
+def _ref_ops(opdef: OpDef, inputs: list[Tensor], attrs: dict[str, Any]) -> list[Operation]:
+    """The ops behind the arguments that are variables."""
+    if not any(arg.is_ref for arg in opdef.inputs):
+        return []
+    ranges = zip(opdef.inputs, arg_ranges(opdef.inputs, attrs), strict=True)
+    return [tensor.op for arg, (start, stop, _) in ranges if arg.is_ref for tensor in inputs[start:stop]]
 
 
 def _checked(name: str, graph: Graph) -> str:

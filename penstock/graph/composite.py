@@ -95,6 +95,7 @@ class SparseTensor:
         from penstock import dtypes
         from penstock.graph.convert import convert_to_tensor
 
+        self._static_shape: TensorShape | None = None
         self._indices = convert_to_tensor(indices, dtype=dtypes.int64, name="indices")
         self._values = convert_to_tensor(values, name="values")
         self._dense_shape = convert_to_tensor(dense_shape, dtype=dtypes.int64, name="dense_shape")
@@ -118,7 +119,12 @@ class SparseTensor:
     def shape(self) -> TensorShape:
         from penstock.graph.constant import constant_dims
 
-        return TensorShape.from_dims(constant_dims(self._dense_shape))
+        known = TensorShape.from_dims(constant_dims(self._dense_shape))
+        return known if self._static_shape is None else known.merge_with(self._static_shape)
+
+    def set_shape(self, shape: Any) -> None:
+        """Merges `shape` into what is known statically of the dense shape."""
+        self._static_shape = self.shape.merge_with(shape)
 
     def get_shape(self) -> TensorShape:
         return self.shape

@@ -24,9 +24,10 @@ _LARGEST_FOLDED = 4096  # elements: above that, shape inference does not compute
 
 
 def constant_tensor(graph: Graph, array: np.ndarray, dtype: dtypes.DType, name: str) -> Tensor:
-    """A Const node holding `array`. `name` is made unique in the current scope."""
+    """A Const node holding `array`. `name` is made unique in the current scope; "scope/" is taken as it is."""
     attrs = {"value": TensorAttr(dtype, array), "dtype": dtype}
-    return create_node(graph, OPS["Const"], [], attrs, [dtype], graph.unique_name(name)).outputs[0]
+    unique = name[:-1] if name.endswith("/") else graph.unique_name(name)
+    return create_node(graph, OPS["Const"], [], attrs, [dtype], unique).outputs[0]
 
 
 def constant(value: Any, dtype: Any = None, shape: Any = None, name: str = "Const", verify_shape: bool = False,

@@ -14,7 +14,7 @@ def node_def(op: Operation, add_shapes: bool = False) -> Any:
     """The NodeDef of one operation."""
     node = protos.NodeDef(name=op.name, op=op.type, device=op.device)
     node.input.extend(t._as_node_def_input() for t in op.inputs)
-    node.input.extend("^" + c.name for c in op.control_inputs)
+    node.input.extend(sorted("^" + c.name for c in op.control_inputs))
     declared = op.op_def.attrs
     for key, value in op.attrs.items():
         attr = declared.get(key)

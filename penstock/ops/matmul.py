@@ -60,6 +60,35 @@ op("MatMul(a: T, b: T) -> (product: T) [transpose_a: bool = false; transpose_b: 
             dict(a=ints(2, 3), b=ints(3, 2))],
    errors=[(dict(a=normal(2, 3), b=normal(2, 2)), InvalidArgumentError, r"Matrix size-incompatible: In\[0\]: \[2,3\], In\[1\]: \[2,2\]|Dimensions must be equal")])  # fmt: skip
 
+
+
+def sparse_matmul_kernel(a: Any, b: Any, *, transpose_a: bool, transpose_b: bool) -> Any:
+    """The flags about sparseness are hints for speed; a dense product gives the same numbers."""
+    return matmul_kernel(a.astype(np.float32, copy=False), b.astype(np.float32, copy=False), transpose_a=transpose_a, transpose_b=transpose_b)
+
+
+def sparse_matmul_grad(g: Any, op: Any, dy: Any) -> list[Any]:
+    ta, tb = op.attr("transpose_a"), op.attr("transpose_b")
+    is_sparse = {id(op.a): op.attr("a_is_sparse"), id(op.b): op.attr("b_is_sparse"), id(dy): dy.op.type in ("Relu", "ReluGrad")}
+
+    def product(x: Any, y: Any, into: Any, tx: bool = False, ty: bool = False) -> Any:
+        z = g.SparseMatMul(x, y, transpose_a=tx, transpose_b=ty, a_is_sparse=is_sparse[id(x)], b_is_sparse=is_sparse[id(y)])
+        return z if into.dtype.base_dtype is dtypes.float32 else g.Cast(z, DstT=into.dtype.base_dtype)
+
+    if not ta and not tb:
+        return [product(dy, op.b, op.a, ty=True), product(op.a, dy, op.b, tx=True)]
+    if not ta:
+        return [product(dy, op.b, op.a), product(dy, op.a, op.b, tx=True)]
+    if not tb:
+        return [product(op.b, dy, op.a, ty=True), product(op.a, dy, op.b)]
+    return [product(op.b, dy, op.a, tx=True, ty=True), product(dy, op.a, op.b, tx=True, ty=True)]
+
+
+op("SparseMatMul(a: Ta, b: Tb) -> (product: float) [transpose_a: bool = false; transpose_b: bool = false; a_is_sparse: bool = false;"
+   " b_is_sparse: bool = false; Ta: type in {float, bfloat16} = float; Tb: type in {float, bfloat16} = float]",
+   shape=matmul_shape, numpy=sparse_matmul_kernel, grad=sparse_matmul_grad, expensive=True,
+   samples=[dict(a=normal(2, 3), b=normal(3, 4), a_is_sparse=True), dict(a=normal(3, 2), b=normal(4, 3), transpose_a=True, transpose_b=True)])
+
 # -- batches of matrices ----------------------------------------------------------------------------------------------
 
 

@@ -461,16 +461,19 @@ def top_k_shape(c: Any) -> Dims:
     return (*dims[:-1], k)
 
 
+def last(g: Any, vector: Any) -> Any:
+    return g.StridedSlice(vector, [-1], [0], [1], shrink_axis_mask=1)
+
+
 def top_k_grad(g: Any, op: Any, d_values: Any, _: Any) -> list[Any]:
     """Each gradient goes back to the place its value came from."""
     x, index = op.input, g.Cast(op.indices, DstT="int64")
     shape = g.Shape(x, out_type="int64")
-    columns = g.GatherV2(shape, -1, 0)
+    columns = last(g, shape)
     size = g.Prod(shape, [0])
     # Row starts, shaped to stand next to the indices of each row.
     rows = g.Range(g.const(0, np.int64), size, columns)
-    index_shape = g.Shape(op.indices, out_type="int64")
-    k = g.GatherV2(index_shape, -1, 0)
+    k = last(g, g.Shape(op.indices, out_type="int64"))
     flat = g.AddV2(g.Reshape(index, g.Pack([g.const(-1, np.int64), k])), g.ExpandDims(rows, -1))
     positions = g.Reshape(flat, [-1, 1])
     grad = g.ScatterNd(positions, g.Reshape(d_values, [-1]), g.ExpandDims(size, 0))

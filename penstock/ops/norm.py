@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from penstock.dtypes import float32
 from penstock.errors import InvalidArgumentError
 from penstock.graph.ir import Dims
 from penstock.ops.declare import op, with_rank
 from penstock.ops.kernels import norm
 from penstock.ops.kernels.window import layout
-from penstock.ops.samples import arr, empty, normal, uniform
+from penstock.ops.samples import arr, empty, normal, program, uniform
 from penstock.shapes import merge_dim, merge_dims
 
 # -- fused batch normalisation ----------------------------------------------------------------------------------------
@@ -35,8 +37,8 @@ def batch_norm_shape(c: Any) -> list[Dims]:
 
 def batch_norm_grad_shape(c: Any) -> list[Dims]:
     lay = layout(c.attrs["data_format"])
-    dims = merge_dims(with_rank(c, 0, lay.rank), with_rank(c, 1, lay.rank))
-    channels = dims[lay.channel]  # type: ignore[index]
+    dims = with_rank(c, 0, lay.rank)
+    channels = merge_dim(dims[lay.channel], with_rank(c, 1, lay.rank)[lay.channel])  # type: ignore[index]
     for i in (2, 3, 4):
         channels = merge_dim(channels, with_rank(c, i, 1)[0])  # type: ignore[index]
     return [with_channels(dims, lay.channel, channels), (channels,), (channels,), (0,), (0,)]
@@ -79,7 +81,6 @@ def batch_norm_grad_grad(g: Any, op: Any, a: Any, b: Any, d: Any, *_: Any) -> li
     lay = layout(op.attr("data_format"))
     axes = [0, *lay.spatial]
     dtype = op.attr("T")
-    one = g.const(1.0, float32)
 
     def wide(t: Any) -> Any:
         return t if dtype is float32 else g.Cast(t, DstT=float32)
@@ -120,34 +121,49 @@ def batch_norm_grad_grad(g: Any, op: Any, a: Any, b: Any, d: Any, *_: Any) -> li
         from_dx = mul(scale, r3, g.Sub(through_r, g.AddV2(g.Mul(q, dy0), g.Mul(p, a0))))
         from_scale = mul(b, r, g.Sub(dy0, mul(r2, p, c)))
         d_x = g.AddV2(from_dx, from_scale)
-    d_scale = g.Reshape(g.Mul(d_scale, one), [-1])
+    d_scale = g.Reshape(d_scale, [-1])
     if dtype is not float32:
         d_dy, d_x = g.Cast(d_dy, DstT=dtype), g.Cast(d_x, DstT=dtype)
     return [d_dy, d_x, d_scale, *[None] * (len(op.inputs) - 3)]
 
 
-def batch_norm_samples(*formats: str) -> list[dict[str, Any]]:
-    shapes = {"NHWC": (2, 3, 4, 5), "NCHW": (2, 5, 3, 4), "NDHWC": (2, 3, 2, 2, 5), "NCDHW": (2, 5, 3, 2, 2)}
-    base = dict(scale=normal(5), offset=normal(5))
+SHAPES = {"NHWC": (2, 3, 4, 5), "NCHW": (2, 5, 3, 4), "NDHWC": (2, 3, 2, 2, 5), "NCDHW": (2, 5, 3, 2, 2)}
+
+
+def batch_norm_samples(name: str, *formats: str) -> list[Any]:
+    base = dict(scale=normal(5), offset=normal(5), epsilon=0.01)
     given = dict(mean=normal(5), variance=uniform(5, lo=0.5, hi=2))
-    fresh = dict(mean=empty(0), variance=empty(0))
-    found = []
+    found: list[Any] = []
     for fmt in formats:
-        x = dict(x=normal(*shapes[fmt]), data_format=fmt)
-        found.append({**x, **base, **fresh, "epsilon": 0.01})
+        x = dict(x=normal(*SHAPES[fmt]), data_format=fmt)
+        found.append({**x, **base, "mean": empty(0), "variance": empty(0)})
         found.append({**x, **base, **given, "exponential_avg_factor": 0.25})
-        found.append({**x, **base, **given, "is_training": False})
+        found.append(program(fixed_statistics(name, fmt)))
     return found
 
 
+def fixed_statistics(name: str, fmt: str) -> Any:
+    """Inference as a program: TensorFlow leaves the reserve spaces undefined then, so they are not compared."""
+
+    def fn(tf: Any) -> Any:
+        r = np.random.default_rng(1)
+        x = r.standard_normal(SHAPES[fmt]).astype(np.float32)
+        scale, offset, mean = (tf.constant(r.standard_normal(5).astype(np.float32)) for _ in range(3))
+        variance = tf.constant(r.uniform(0.5, 2, 5).astype(np.float32))
+        build = getattr(tf.raw_ops, name)
+        result = build(x=tf.constant(x), scale=scale, offset=offset, mean=mean, variance=variance, data_format=fmt, is_training=False)
+        return list(result[:3])
+
+    return fn
+
+
 def batch_norm_grad_samples(third: bool, *formats: str) -> list[dict[str, Any]]:
-    shapes = {"NHWC": (2, 3, 4, 5), "NCHW": (2, 5, 3, 4), "NDHWC": (2, 3, 2, 2, 5), "NCDHW": (2, 5, 3, 2, 2)}
     vectors = dict(scale=normal(5), reserve_space_1=normal(5, scale=0.1), reserve_space_2=uniform(5, lo=0.5, hi=2))
     if third:
         vectors["reserve_space_3"] = arr(0.0)
     found: list[dict[str, Any]] = []
     for fmt in formats:
-        pair = dict(y_backprop=normal(*shapes[fmt]), x=normal(*shapes[fmt]), data_format=fmt)
+        pair = dict(y_backprop=normal(*SHAPES[fmt]), x=normal(*SHAPES[fmt]), data_format=fmt)
         found.append({**pair, **vectors})
         if fmt.endswith("C"):
             found.append({**pair, **vectors, "is_training": False})
@@ -165,21 +181,21 @@ op("FusedBatchNorm(x: T, scale: T, offset: T, mean: T, variance: T)"
    " [T: type in {float}; epsilon: float = 9.99999975e-05; exponential_avg_factor: float = 1;"
    " data_format: string in {'NHWC', 'NCHW'} = 'NHWC'; is_training: bool = true]",
    shape=batch_norm_shape, numpy=norm.fused_batch_norm, grad=batch_norm_grad("FusedBatchNormGrad"),
-   samples=batch_norm_samples("NHWC", "NCHW"), errors=BATCH_NORM_ERRORS)  # fmt: skip
+   samples=batch_norm_samples("FusedBatchNorm", "NHWC", "NCHW"), errors=BATCH_NORM_ERRORS)  # fmt: skip
 
 op("FusedBatchNormV2(x: T, scale: U, offset: U, mean: U, variance: U)"
    " -> (y: T, batch_mean: U, batch_variance: U, reserve_space_1: U, reserve_space_2: U)"
    " [T: type in {half, bfloat16, float}; U: type in {float}; epsilon: float = 9.99999975e-05; exponential_avg_factor: float = 1;"
    " data_format: string in {'NHWC', 'NCHW'} = 'NHWC'; is_training: bool = true]",
    shape=batch_norm_shape, numpy=norm.fused_batch_norm, grad=batch_norm_grad("FusedBatchNormGradV2"),
-   samples=batch_norm_samples("NHWC", "NCHW"), errors=BATCH_NORM_ERRORS)  # fmt: skip
+   samples=batch_norm_samples("FusedBatchNormV2", "NHWC", "NCHW"), errors=BATCH_NORM_ERRORS)  # fmt: skip
 
 op("FusedBatchNormV3(x: T, scale: U, offset: U, mean: U, variance: U)"
    " -> (y: T, batch_mean: U, batch_variance: U, reserve_space_1: U, reserve_space_2: U, reserve_space_3: U)"
    " [T: type in {half, bfloat16, float}; U: type in {bfloat16, float}; epsilon: float = 9.99999975e-05; exponential_avg_factor: float = 1;"
    " data_format: string in {'NHWC', 'NCHW', 'NDHWC', 'NCDHW'} = 'NHWC'; is_training: bool = true]",
    shape=batch_norm_shape, numpy=norm.fused_batch_norm_v3, grad=batch_norm_grad("FusedBatchNormGradV3"),
-   samples=batch_norm_samples("NHWC", "NCHW", "NDHWC", "NCDHW"), errors=BATCH_NORM_ERRORS)  # fmt: skip
+   samples=batch_norm_samples("FusedBatchNormV3", "NHWC", "NCHW", "NDHWC", "NCDHW"), errors=BATCH_NORM_ERRORS)  # fmt: skip
 
 op("FusedBatchNormGrad(y_backprop: T, x: T, scale: T, reserve_space_1: T, reserve_space_2: T)"
    " -> (x_backprop: T, scale_backprop: T, offset_backprop: T, reserve_space_3: T, reserve_space_4: T)"

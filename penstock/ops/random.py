@@ -1,4 +1,4 @@
-"""Random numbers: the stateful ops, which continue where their last run stopped, and the Stateless* ops.
+"""Random numbers that go on: each run of an op continues where its last one stopped. (`stateless_random` has the others.)
 
 Seeds give TensorFlow's own numbers; see `philox`. A stateful op keeps its generator in its kernel state, so a session
 repeats a stream from its start only for a new session.
@@ -14,12 +14,12 @@ import numpy as np
 from penstock.dtypes import DType
 from penstock.errors import InvalidArgumentError
 from penstock.ops import philox
-from penstock.ops.declare import NOT_DIFFERENTIABLE, broadcast, op, same_as, scalar, with_rank
+from penstock.ops.declare import NOT_DIFFERENTIABLE, broadcast, op, same_as, with_rank
 from penstock.ops.kernels import samplers
 from penstock.ops.kernels.gamma_derivative import gamma_sample_derivative
 from penstock.ops.philox import Philox, PhiloxState
 from penstock.ops.samples import arr, empty, normal, strings, uniform
-from penstock.shapes import Dims, concat_dims, format_dims, merge_dim
+from penstock.shapes import Dims, concat_dims, format_dims
 
 # -- what the kernels share -------------------------------------------------------------------------------------------
 
@@ -43,7 +43,7 @@ def shape_vector(shape: np.ndarray) -> tuple[int, ...]:
     return sizes
 
 
-def _count(sizes: tuple[int, ...]) -> int:
+def count_elements(sizes: tuple[int, ...]) -> int:
     n = 1
     for size in sizes:
         n *= size
@@ -52,7 +52,7 @@ def _count(sizes: tuple[int, ...]) -> int:
     return n
 
 
-def _integer_bounds(minval: Any, maxval: Any) -> tuple[int, int]:
+def integer_bounds(minval: Any, maxval: Any) -> tuple[int, int]:
     for name, value in (("minval", minval), ("maxval", maxval)):
         if np.ndim(value):
             raise InvalidArgumentError(f"{name} must be 0-D, got shape {format_dims(np.shape(value))}")
@@ -80,26 +80,26 @@ def random_int_shape(c: Any) -> Dims:
 
 def random_uniform_kernel(shape: Any, *, dtype: DType, seed: int, seed2: int, state: Any) -> np.ndarray:
     sizes = shape_vector(shape)
-    return philox.uniform(generator(state, seed, seed2).reserve_outputs(_count(sizes)), sizes, dtype.np)
+    return philox.uniform(generator(state, seed, seed2).reserve_outputs(count_elements(sizes)), sizes, dtype.np)
 
 
 def random_normal_kernel(shape: Any, *, dtype: DType, seed: int, seed2: int, state: Any) -> np.ndarray:
     sizes = shape_vector(shape)
-    return philox.normal(generator(state, seed, seed2).reserve_outputs(_count(sizes)), sizes, dtype.np)
+    return philox.normal(generator(state, seed, seed2).reserve_outputs(count_elements(sizes)), sizes, dtype.np)
 
 
 def truncated_normal_kernel(shape: Any, *, dtype: DType, seed: int, seed2: int, state: Any) -> np.ndarray:
     sizes = shape_vector(shape)
-    return philox.truncated_normal(generator(state, seed, seed2).reserve_outputs(_count(sizes)), sizes, dtype.np)
+    return philox.truncated_normal(generator(state, seed, seed2).reserve_outputs(count_elements(sizes)), sizes, dtype.np)
 
 
 def random_uniform_int_kernel(shape: Any, minval: Any, maxval: Any, *, Tout: DType, seed: int, seed2: int,
                               state: Any) -> np.ndarray:
     sizes = shape_vector(shape)
-    n = _count(sizes)
+    n = count_elements(sizes)
     if n == 0:
         return np.empty(sizes, Tout.np)
-    low, high = _integer_bounds(minval, maxval)
+    low, high = integer_bounds(minval, maxval)
     return philox.uniform_int(generator(state, seed, seed2).reserve_outputs(n), sizes, low, high, Tout.np)
 
 
@@ -142,7 +142,7 @@ def parameterized_truncated_normal_kernel(shape: Any, means: Any, stdevs: Any, m
     if not np.size(shape):
         raise InvalidArgumentError("Shape tensor must not be empty, got []")
     sizes = shape_vector(shape)
-    n, rows = _count(sizes), sizes[0]
+    n, rows = count_elements(sizes), sizes[0]
     per_row = n // rows if rows else 0
     parameters = [np.asarray(p) for p in (means, stdevs, minvals, maxvals)]
     for name, p in zip(("means", "stddevs", "minvals", "maxvals"), parameters, strict=True):
@@ -185,7 +185,7 @@ op("ParameterizedTruncatedNormal(shape: T, means: dtype, stdevs: dtype, minvals:
 # -- discrete choices -------------------------------------------------------------------------------------------------
 
 
-def _draw_classes(reserve: Callable[[int], Philox], logits: Any, num_samples: Any, dtype: DType) -> np.ndarray:
+def draw_classes(reserve: Callable[[int], Philox], logits: Any, num_samples: Any, dtype: DType) -> np.ndarray:
     if np.ndim(logits) != 2:
         raise InvalidArgumentError(f"logits should be a matrix, got shape {format_dims(np.shape(logits))}")
     if np.ndim(num_samples):
@@ -203,7 +203,7 @@ def _draw_classes(reserve: Callable[[int], Philox], logits: Any, num_samples: An
 
 
 def multinomial_kernel(logits: Any, num_samples: Any, *, output_dtype: DType, seed: int, seed2: int, state: Any) -> np.ndarray:
-    return _draw_classes(generator(state, seed, seed2).reserve_outputs, logits, num_samples, output_dtype)
+    return draw_classes(generator(state, seed, seed2).reserve_outputs, logits, num_samples, output_dtype)
 
 
 def multinomial_shape(c: Any) -> Dims:
@@ -213,15 +213,15 @@ def multinomial_shape(c: Any) -> Dims:
     return rows, None if n is None else int(n)
 
 
-_LOGITS = ("T: type in {float, double, int32, uint8, int16, int8, int64, bfloat16, uint16, half, uint32, uint64};"
+LOGITS = ("T: type in {float, double, int32, uint8, int16, int8, int64, bfloat16, uint16, half, uint32, uint64};"
            " output_dtype: type in {int32, int64} = int64")
-_LOGIT_SAMPLES = [dict(logits=normal(5, 4), num_samples=arr(7), T="float32"), dict(logits=normal(2, 3), num_samples=arr(40), T="float64"),
+LOGIT_SAMPLES = [dict(logits=normal(5, 4), num_samples=arr(7), T="float32"), dict(logits=normal(2, 3), num_samples=arr(40), T="float64"),
                   dict(logits=arr([[-np.inf, 0.0, 2.0]]), num_samples=arr(9), output_dtype="int32", T="half"),
                   dict(logits=normal(2, 3), num_samples=arr(0), T="bfloat16")]  # fmt: skip
 
-op(f"Multinomial(logits: T, num_samples: int32) -> (output: output_dtype) [{_SEEDS}; {_LOGITS}] stateful",
+op(f"Multinomial(logits: T, num_samples: int32) -> (output: output_dtype) [{_SEEDS}; {LOGITS}] stateful",
    shape=multinomial_shape, numpy=multinomial_kernel, grad=NOT_DIFFERENTIABLE, host_memory=["num_samples"],
-   samples=[dict(s, seed=i + 1, seed2=i) for i, s in enumerate(_LOGIT_SAMPLES)],
+   samples=[dict(s, seed=i + 1, seed2=i) for i, s in enumerate(LOGIT_SAMPLES)],
    errors=[(dict(logits=np.zeros((1, 2), np.float32), num_samples=-1), InvalidArgumentError,
             "num_samples should be non-negative, got -1|must be >= 0")])  # fmt: skip
 
@@ -245,7 +245,7 @@ op(f"RandomShuffle(value: T) -> (output: T) [{_SEEDS}; T: type] stateful",
 def random_gamma_kernel(shape: Any, alpha: Any, *, T: DType, seed: int, seed2: int, state: Any) -> np.ndarray:
     sizes = shape_vector(shape)
     alpha = np.asarray(alpha)
-    samples = _count(sizes)
+    samples = count_elements(sizes)
     out = sizes + alpha.shape
     if not samples * alpha.size:
         return np.empty(out, T.np)
@@ -256,7 +256,7 @@ def random_gamma_kernel(shape: Any, alpha: Any, *, T: DType, seed: int, seed2: i
 def random_poisson_kernel(shape: Any, rate: Any, *, dtype: DType, seed: int, seed2: int, state: Any) -> np.ndarray:
     sizes = shape_vector(shape)
     rate = np.asarray(rate)
-    samples = _count(sizes)
+    samples = count_elements(sizes)
     out = sizes + rate.shape
     if not samples * rate.size:
         return np.empty(out, dtype.np)
@@ -290,7 +290,7 @@ op("RandomGammaGrad(alpha: T, sample: T) -> (output: T) [T: type in {float, doub
    samples=[dict(alpha=uniform(3, 4, lo=0.1, hi=5.0), sample=uniform(3, 4, lo=0.01, hi=8.0)),
             dict(alpha=uniform(3, 1, lo=0.1, hi=5.0), sample=uniform(4, lo=0.01, hi=8.0))])  # fmt: skip
 
-_RATES = arr([0.5, 3.0, 25.0])
+RATES = arr([0.5, 3.0, 25.0])
 
 op(f"RandomPoisson(shape: S, rate: dtype) -> (output: dtype) [{_SEEDS}; S: type in {{int32, int64}};"
    " dtype: type in {half, float, double}] stateful deprecated@25",
@@ -300,272 +300,5 @@ op(f"RandomPoissonV2(shape: S, rate: R) -> (output: dtype) [{_SEEDS}; S: type in
    " R: type in {half, float, double, int32, int64} = double;"
    " dtype: type in {half, float, double, int32, int64} = int64] stateful",
    shape=per_parameter_shape, numpy=random_poisson_kernel, host_memory=["shape"], expensive=True,
-   samples=[dict(shape=arr([9]), rate=_RATES, seed=1, seed2=2), dict(shape=arr([2]), rate=_RATES, seed=1, R="int32", dtype="float32"),
-            dict(shape=arr([0]), rate=_RATES, seed=1)])  # fmt: skip
-
-
-# -- stateless: the seed is an input ----------------------------------------------------------------------------------
-
-
-def stateless_generator(seed: Any) -> Philox:
-    if np.ndim(seed) != 1 or np.size(seed) != 2:
-        raise InvalidArgumentError(f"seed must have shape [2], not {format_dims(np.shape(seed))}")
-    if seed.dtype.kind == "u":
-        raise InvalidArgumentError(f"Invalid seed type: {seed.dtype.name}")
-    return Philox.from_stateless_seed(seed)
-
-
-def keyed_generator(key: Any, counter: Any, alg: Any) -> Philox:
-    if np.ndim(alg):
-        raise InvalidArgumentError(f"input 3 (0-based) must have shape [], not {format_dims(np.shape(alg))}")
-    if int(alg) not in (_PHILOX, _AUTO_SELECT):
-        raise InvalidArgumentError(f"Unsupported algorithm id: {int(alg)}")
-    if np.shape(key) != (1,):
-        raise InvalidArgumentError(f"key must have shape [1], not {format_dims(np.shape(key))}")
-    if np.ndim(counter) != 1 or len(counter) < 2:
-        raise InvalidArgumentError(
-            f"counter must be a vector with length at least 2; got shape: {format_dims(np.shape(counter))}."
-            " (Note that batched counters are not supported yet.)")
-    return Philox.from_key_counter(key, counter)
-
-
-_PHILOX, _AUTO_SELECT = 1, 3
-
-
-def _seed_dims(c: Any, name: str = "seed") -> None:
-    dims = with_rank(c, c.arg(name)[0], 1)
-    merge_dim(dims[0], 2)
-
-
-def stateless_shape(c: Any) -> Dims:
-    _seed_dims(c)
-    return random_shape(c)
-
-
-def stateless_int_shape(c: Any) -> Dims:
-    _seed_dims(c)
-    return random_int_shape(c)
-
-
-def keyed_shape(c: Any) -> Dims:
-    merge_dim(with_rank(c, c.arg("key")[0], 1)[0], 1)
-    with_rank(c, c.arg("counter")[0], 1)
-    with_rank(c, c.arg("alg")[0], 0)
-    return random_shape(c)
-
-
-def keyed_int_shape(c: Any) -> Dims:
-    keyed_shape(c)
-    return random_int_shape(c)
-
-
-def _by_seed(fill: Any) -> Any:
-    def kernel(shape: Any, seed: Any, *, dtype: DType) -> np.ndarray:
-        return fill(stateless_generator(seed), shape_vector(shape), dtype.np)
-
-    return kernel
-
-
-def _by_key(fill: Any) -> Any:
-    def kernel(shape: Any, key: Any, counter: Any, alg: Any, *, dtype: DType) -> np.ndarray:
-        return fill(keyed_generator(key, counter, alg), shape_vector(shape), dtype.np)
-
-    return kernel
-
-
-def stateless_int_kernel(shape: Any, seed: Any, minval: Any, maxval: Any, *, dtype: DType) -> np.ndarray:
-    gen, sizes = stateless_generator(seed), shape_vector(shape)
-    if not _count(sizes):
-        return np.empty(sizes, dtype.np)
-    return philox.uniform_int(gen, sizes, *_integer_bounds(minval, maxval), dtype.np)
-
-
-def keyed_int_kernel(shape: Any, key: Any, counter: Any, alg: Any, minval: Any, maxval: Any, *, dtype: DType) -> np.ndarray:
-    gen, sizes = keyed_generator(key, counter, alg), shape_vector(shape)
-    if not _count(sizes):
-        return np.empty(sizes, dtype.np)
-    return philox.uniform_int(gen, sizes, *_integer_bounds(minval, maxval), dtype.np)
-
-
-_BY_SEED = "T: type in {int32, int64} = int32; Tseed: type in {int32, int64} = int64"
-_BY_KEY = "Tshape: type in {int32, int64} = int32"
-_SOME_FLOAT = "dtype: type in {half, bfloat16, float, double} = float"
-_SEED_SAMPLES = [dict(shape=arr([3, 5]), seed=arr([1, 2])), dict(shape=arr([]), seed=arr([-1, 0])), dict(shape=arr([0]), seed=arr([7, 7]))]
-_SEED_ERRORS = [(dict(shape=[2], seed=np.array([1, 2, 3])), InvalidArgumentError, "seed must have shape|Dimension must be 2|must be equal")]
-_KEY = dict(key=arr([0x123456789ABCDEF], np.uint64), counter=arr([5, 6], np.uint64), alg=arr(1, np.int32))
-_KEY_SAMPLES = [dict(shape=arr([3, 5]), **_KEY), dict(shape=arr([0]), **_KEY),
-                dict(shape=arr([9]), key=_KEY["key"], counter=arr([2**64 - 1, 2**64 - 1], np.uint64), alg=arr(3, np.int32))]
-_KEY_ERRORS = [(dict(shape=[2], key=np.array([1], np.uint64), counter=np.array([1, 2], np.uint64), alg=np.int32(2)),
-                InvalidArgumentError, "Unsupported algorithm id: 2")]
-
-for _name, _fill in (("RandomUniform", philox.uniform), ("RandomNormal", philox.normal), ("TruncatedNormal", philox.truncated_normal)):
-    op(f"Stateless{_name}(shape: T, seed: Tseed) -> (output: dtype) [{_SOME_FLOAT}; {_BY_SEED}]",
-       shape=stateless_shape, numpy=_by_seed(_fill), grad=NOT_DIFFERENTIABLE, host_memory=["shape", "seed"],
-       samples=_SEED_SAMPLES, errors=_SEED_ERRORS)  # fmt: skip
-    op(f"Stateless{_name}V2(shape: Tshape, key: uint64, counter: uint64, alg: int32) -> (output: dtype) [{_SOME_FLOAT}; {_BY_KEY}]",
-       shape=keyed_shape, numpy=_by_key(_fill), grad=NOT_DIFFERENTIABLE, host_memory=["shape", "alg"],
-       samples=_KEY_SAMPLES, errors=_KEY_ERRORS)  # fmt: skip
-
-op("StatelessRandomUniformInt(shape: T, seed: Tseed, minval: dtype, maxval: dtype) -> (output: dtype)"
-   " [dtype: type in {int32, int64}; T: type in {int32, int64}; Tseed: type in {int32, int64} = int64]",
-   shape=stateless_int_shape, numpy=stateless_int_kernel, grad=NOT_DIFFERENTIABLE, host_memory=["shape", "seed", "minval", "maxval"],
-   samples=[dict(s, minval=arr(-3), maxval=arr(100)) for s in _SEED_SAMPLES],
-   errors=[(dict(shape=[2], seed=np.array([1, 2]), minval=np.int32(5), maxval=np.int32(4)), InvalidArgumentError,
-            "Need minval < maxval, got 5 >= 4")])  # fmt: skip
-
-op("StatelessRandomUniformIntV2(shape: Tshape, key: uint64, counter: uint64, alg: int32, minval: dtype, maxval: dtype) -> (output: dtype)"
-   f" [dtype: type in {{int32, int64, uint32, uint64}}; {_BY_KEY}]",
-   shape=keyed_int_shape, numpy=keyed_int_kernel, grad=NOT_DIFFERENTIABLE, host_memory=["shape", "alg", "minval", "maxval"],
-   samples=[dict(s, minval=arr(-3), maxval=arr(100), dtype=t) for s in _KEY_SAMPLES for t in ("int32", "int64")], errors=_KEY_ERRORS[:0])  # fmt: skip
-
-op("StatelessRandomUniformFullInt(shape: T, seed: Tseed) -> (output: dtype) [dtype: type in {int32, int64, uint32, uint64} = uint64;"
-   " T: type in {int32, int64} = int32; Tseed: type in {int32, int64, uint32, uint64} = int64]",
-   shape=stateless_shape, numpy=_by_seed(philox.full_int), grad=NOT_DIFFERENTIABLE, host_memory=["shape", "seed"],
-   samples=[dict(s, Tseed=t) for s in _SEED_SAMPLES for t in ("int32", "int64")], errors=_SEED_ERRORS)  # fmt: skip
-
-op("StatelessRandomUniformFullIntV2(shape: Tshape, key: uint64, counter: uint64, alg: int32) -> (output: dtype)"
-   f" [dtype: type in {{int32, int64, uint32, uint64}} = uint64; {_BY_KEY}]",
-   shape=keyed_shape, numpy=_by_key(philox.full_int), grad=NOT_DIFFERENTIABLE, host_memory=["shape", "alg"],
-   samples=_KEY_SAMPLES, errors=_KEY_ERRORS)  # fmt: skip
-
-
-def stateless_multinomial_kernel(logits: Any, num_samples: Any, seed: Any, *, output_dtype: DType) -> np.ndarray:
-    gen = stateless_generator(seed)
-    return _draw_classes(lambda _: gen, logits, num_samples, output_dtype)
-
-
-def stateless_multinomial_shape(c: Any) -> Dims:
-    _seed_dims(c)
-    return multinomial_shape(c)
-
-
-op("StatelessMultinomial(logits: T, num_samples: int32, seed: Tseed) -> (output: output_dtype)"
-   f" [{_LOGITS.split(';')[0]}; Tseed: type in {{int32, int64}} = int64; {_LOGITS.split('; ')[1]}]",
-   shape=stateless_multinomial_shape, numpy=stateless_multinomial_kernel, grad=NOT_DIFFERENTIABLE, host_memory=["num_samples", "seed"],
-   samples=[dict(s, seed=arr([i, 5])) for i, s in enumerate(_LOGIT_SAMPLES)])  # fmt: skip
-
-
-def _samples_per_parameter(sizes: tuple[int, ...], parameter_dims: tuple[int, ...]) -> int:
-    lead = len(sizes) - len(parameter_dims)
-    if lead < 0 or sizes[lead:] != parameter_dims:
-        raise InvalidArgumentError("Shape passed in must end with broadcasted shape.")
-    return _count(sizes[:lead])
-
-
-def _stateless_gamma(gen: Philox, sizes: tuple[int, ...], alpha: Any, dtype: DType) -> np.ndarray:
-    alpha = np.asarray(alpha)
-    if not _count(sizes):
-        return np.empty(sizes, dtype.np)
-    samples = _samples_per_parameter(sizes, alpha.shape)
-    return samplers.gamma(gen, samples, alpha, dtype.np).reshape(sizes)
-
-
-def stateless_gamma_kernel(shape: Any, seed: Any, alpha: Any, *, dtype: DType) -> np.ndarray:
-    return _stateless_gamma(stateless_generator(seed), shape_vector(shape), alpha, dtype)
-
-
-def keyed_gamma_kernel(shape: Any, key: Any, counter: Any, alg: Any, alpha: Any, *, dtype: DType) -> np.ndarray:
-    return _stateless_gamma(keyed_generator(key, counter, alg), shape_vector(shape), alpha, dtype)
-
-
-def stateless_gamma_grad(g: Any, op: Any, dy: Any) -> list[Any]:
-    moved = g.Mul(dy, g.RandomGammaGrad(op.alpha, op.outputs[0]))
-    lead = g.Sub(g.Size(op.shape), g.Rank(op.alpha))
-    return [None] * (len(op.inputs) - 1) + [g.Sum(moved, g.Range(0, lead, 1))]
-
-
-_ALPHAS = dict(shape=arr([7, 3]), alpha=arr([0.5, 1.0, 3.0]))
-_PARAMETER_ERRORS = "Shape passed in must end with broadcasted shape"
-
-op("StatelessRandomGammaV2(shape: T, seed: Tseed, alpha: dtype) -> (output: dtype) [dtype: type in {half, float, double};"
-   " T: type in {int32, int64}; Tseed: type in {int32, int64} = int64]",
-   shape=stateless_shape, numpy=stateless_gamma_kernel, grad=stateless_gamma_grad, host_memory=["shape", "seed", "alpha"], expensive=True,
-   samples=[dict(_ALPHAS, seed=arr([1, 2]))],
-   errors=[(dict(shape=[3], seed=np.array([1, 2]), alpha=np.ones(2, np.float32)), InvalidArgumentError, _PARAMETER_ERRORS)])  # fmt: skip
-
-op("StatelessRandomGammaV3(shape: shape_dtype, key: uint64, counter: uint64, alg: int32, alpha: dtype) -> (output: dtype)"
-   " [dtype: type in {half, float, double}; shape_dtype: type in {int32, int64} = int32]",
-   shape=keyed_shape, numpy=keyed_gamma_kernel, grad=stateless_gamma_grad, host_memory=["shape", "alg", "alpha"], expensive=True,
-   samples=[dict(_ALPHAS, **_KEY)])  # fmt: skip
-
-
-def stateless_poisson_kernel(shape: Any, seed: Any, lam: Any, *, dtype: DType) -> np.ndarray:
-    gen, sizes, lam = stateless_generator(seed), shape_vector(shape), np.asarray(lam)
-    if not _count(sizes):
-        return np.empty(sizes, dtype.np)
-    samples = _samples_per_parameter(sizes, lam.shape)
-    return samplers.poisson(gen, samples, lam, dtype.np).reshape(sizes)
-
-
-op("StatelessRandomPoisson(shape: T, seed: Tseed, lam: Rtype) -> (output: dtype) [Rtype: type in {half, float, double, int32, int64};"
-   " dtype: type in {half, float, double, int32, int64}; T: type in {int32, int64}; Tseed: type in {int32, int64} = int64]",
-   shape=stateless_shape, numpy=stateless_poisson_kernel, grad=NOT_DIFFERENTIABLE, host_memory=["shape", "seed"], expensive=True,
-   samples=[dict(shape=arr([9, 3]), seed=arr([1, 2]), lam=_RATES, Rtype="float32", dtype="int32")],
-   errors=[(dict(shape=[3], seed=np.array([1, 2]), lam=np.ones(2, np.float32), dtype="int32"), InvalidArgumentError, _PARAMETER_ERRORS)])  # fmt: skip
-
-
-def stateless_binomial_kernel(shape: Any, seed: Any, counts: Any, probs: Any, *, dtype: DType) -> np.ndarray:
-    gen, sizes = stateless_generator(seed), shape_vector(shape)
-    try:
-        n, p = np.broadcast_arrays(counts, probs)
-    except ValueError:
-        raise InvalidArgumentError("counts and probs must have compatible batch dimensions: "
-                                   f"{format_dims(np.shape(counts))} vs. {format_dims(np.shape(probs))}") from None
-    samples = _samples_per_parameter(sizes, n.shape)
-    if not _count(sizes):
-        return np.empty(sizes, dtype.np)
-    return samplers.binomial(gen, samples, n, p, dtype.np).reshape(sizes)
-
-
-op("StatelessRandomBinomial(shape: S, seed: Tseed, counts: T, probs: T) -> (output: dtype) [S: type in {int32, int64};"
-   " Tseed: type in {int32, int64} = int64; T: type in {half, float, double, int32, int64} = double;"
-   " dtype: type in {half, float, double, int32, int64} = int64]",
-   shape=stateless_shape, numpy=stateless_binomial_kernel, grad=NOT_DIFFERENTIABLE, host_memory=["shape", "seed"], expensive=True,
-   samples=[dict(shape=arr([9, 2, 3]), seed=arr([1, 2]), counts=arr([[5.0], [200.0]]), probs=arr([0.1, 0.5, 0.9]), T="float64")])  # fmt: skip
-
-
-def stateless_parameterized_kernel(shape: Any, seed: Any, means: Any, stddevs: Any, minvals: Any, maxvals: Any, *,
-                                   dtype: DType) -> np.ndarray:
-    gen, sizes = stateless_generator(seed), shape_vector(shape)
-    try:
-        parameters = np.broadcast_arrays(means, stddevs, minvals, maxvals)
-    except ValueError:
-        dims = " vs. ".join(format_dims(np.shape(p)) for p in (means, stddevs, minvals, maxvals))
-        raise InvalidArgumentError(f"means, stddevs, minvals, maxvals must have compatible batch dimensions: {dims}") from None
-    samples = _samples_per_parameter(sizes, parameters[0].shape)
-    out = np.empty((parameters[0].size, samples), dtype.np)
-    block = 0
-    for row, here in zip(out, zip(*(p.reshape(-1) for p in parameters), strict=True), strict=True):
-        row[...], block = samplers.bounded_normal(gen, block, *here, samples)
-    return out.T.reshape(sizes)
-
-
-op("StatelessParameterizedTruncatedNormal(shape: S, seed: Tseed, means: dtype, stddevs: dtype, minvals: dtype, maxvals: dtype)"
-   " -> (output: dtype) [S: type in {int32, int64}; Tseed: type in {int32, int64} = int64; dtype: type in {half, float, double}]",
-   shape=stateless_shape, numpy=stateless_parameterized_kernel, host_memory=["shape", "seed", "means", "stddevs", "minvals", "maxvals"],
-   samples=[dict(shape=arr([9, 2]), seed=arr([1, 2]), means=arr([0.0, 1.0]), stddevs=arr(1.0), minvals=arr(-1.0), maxvals=arr(2.0))])  # fmt: skip
-
-
-# -- keys and counters ------------------------------------------------------------------------------------------------
-
-
-def _key_and_counter(seed: Any) -> tuple[np.ndarray, np.ndarray]:
-    gen = stateless_generator(seed)
-    return np.array([gen.key], np.uint64), np.array([gen.counter & (1 << 64) - 1, gen.counter >> 64], np.uint64)
-
-
-def key_counter_shape(c: Any) -> list[Dims]:
-    _seed_dims(c)
-    return [(1,), (2,), ()][:len(c.op.outputs)]
-
-
-_SEED_ONLY = [dict(seed=arr([1, 2])), dict(seed=arr([-1, 1 << 30]))]
-
-op("StatelessRandomGetKeyCounter(seed: Tseed) -> (key: uint64, counter: uint64) [Tseed: type in {int32, int64} = int64]",
-   shape=key_counter_shape, numpy=_key_and_counter, host_memory=["seed", "key", "counter"], samples=_SEED_ONLY)  # fmt: skip
-
-op("StatelessRandomGetKeyCounterAlg(seed: Tseed) -> (key: uint64, counter: uint64, alg: int32) [Tseed: type in {int32, int64} = int64]",
-   shape=key_counter_shape, numpy=lambda seed: (*_key_and_counter(seed), np.int32(_PHILOX)),
-   host_memory=["seed", "key", "counter", "alg"], samples=_SEED_ONLY)  # fmt: skip
-
-op("StatelessRandomGetAlg() -> (alg: int32) stateful", shape=scalar, numpy=lambda: np.int32(_PHILOX), host_memory=["alg"], samples=[dict()])
+   samples=[dict(shape=arr([9]), rate=RATES, seed=1, seed2=2), dict(shape=arr([2]), rate=RATES, seed=1, R="int32", dtype="float32"),
+            dict(shape=arr([0]), rate=RATES, seed=1)])  # fmt: skip

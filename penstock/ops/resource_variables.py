@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from penstock.dtypes import DType
-from penstock.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError, OutOfRangeError, UnimplementedError
+from penstock.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError, OutOfRangeError
 from penstock.graph.ir import Dims, Operation
 from penstock.ops.declare import NOT_DIFFERENTIABLE, no_outputs, op, scalar, with_rank_at_least
 from penstock.ops.kernels.rows import check_indices, nd_rows, row_updates, scatter_nd, scatter_rows
@@ -75,7 +75,10 @@ def find_variable(ctx: Any, handle: ResourceHandle) -> Ref:
     try:
         return ctx.resources.lookup(handle.container, handle.name, Ref)
     except NotFoundError as error:
-        raise NotFoundError(f"{error.message} (Could not find resource: {handle.container}/{handle.name})") from None
+        text = error.message
+        if "Could not find resource" not in text:
+            text = f"Resource {handle.container}/{handle.name}/{VAR_TYPE} does not exist. (Could not find resource: {handle.container}/{handle.name})"
+        raise NotFoundError(text) from None
 
 
 def find_or_create(ctx: Any, handle: ResourceHandle, dtype: DType) -> Ref:

@@ -1,6 +1,8 @@
 """From a client's graph and a signature to one graph per device.
 
-    prune -> optimise -> partition          (the client's graph was placed as a whole before; see `place`)
+    place -> prune -> optimise -> partition
+
+The client's graph is placed as a whole, once, and every signature is pruned from it (`place_pruned_graph` turns the two around).
 
 `compile_step` is the table of contents of this folder. Every stage is a pure function from graph to graph; `Trail` remembers what
 each one made, for `Session.explain` and for dumps.
@@ -13,6 +15,9 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from penstock.graph.ir import Graph
+from penstock.graph.rewrite import Copier
+from penstock.graph.spec import check_partitioned, check_placed, check_pruned, check_well_formed, checking
+from penstock.pipeline.custom import POST_PARTITIONING, POST_PLACEMENT, POST_REWRITE_FOR_EXEC, PRE_PLACEMENT, run_passes
 from penstock.pipeline.optimise import OptimiserOptions, optimise
 from penstock.pipeline.partition import partition
 from penstock.pipeline.place import Placer
@@ -61,10 +66,12 @@ def compile_step(graph: Graph, signature: Signature, placer: Placer, options: Co
     trail = trail or Trail()
     trail.add("graph", graph)
 
+    graph = run_passes(PRE_PLACEMENT, graph, trail)
     if not options.place_pruned_graph:
         placement = placer.place(graph)
         trail.add("place", graph)
-        pruned = prune(graph, signature, lambda op: placement[op.name], options.client_device)
+        placed = run_passes(POST_PLACEMENT, graph, trail)
+        pruned = prune(placed, signature, lambda op: placement.get(op.name) or op.device, options.client_device)
         trail.add("prune", pruned)
     else:
         pruned = prune(graph, signature, lambda op: op.device, options.client_device)
@@ -73,10 +80,31 @@ def compile_step(graph: Graph, signature: Signature, placer: Placer, options: Co
         for op in pruned:
             op.device = placement[op.name]
         trail.add("place", pruned)
+        pruned = run_passes(POST_PLACEMENT, pruned, trail)
+    pruned = run_passes(POST_REWRITE_FOR_EXEC, pruned, trail)
+    checking(check_pruned, pruned, len(signature.feeds), len(signature.fetches), signature.targets, signature.through_rendezvous)
+    checking(check_placed, pruned, [d.name for d in placer.devices])
 
     optimised = optimise(pruned, options.optimiser, trail)
-    trail.add("optimise", optimised)
+    checking(check_well_formed, optimised, "optimise")
 
     partitions = partition(optimised, options.incarnations, options.compress_transfers)
     trail.add("partition", partitions)
+    partitions = run_passes(POST_PARTITIONING, partitions, trail)
+    checking(check_partitioned, partitions)
     return partitions
+
+
+def compile_function(body: Graph, placer: Placer, options: CompileOptions, trail: Trail | None = None) -> dict[str, Graph]:
+    """The partitions of a library function's body. Its names are its own, so its placement is not kept."""
+    trail = trail or Trail()
+    own = Placer(placer.devices, True, False, placer.default)
+    placement = own.place(body)
+    copier = Copier(body)
+    for op in body:
+        copier.clone(op, placement[op.name])
+    placed = copier.wire()
+    control_ret = frozenset(op.name for op in getattr(body, "_control_ret", ()))
+    effects = frozenset(op.name for op in placed if op.op_def.stateful)
+    optimised = optimise(placed, options.optimiser._replace(targets=control_ret | effects), trail)
+    return partition(optimised, options.incarnations, options.compress_transfers)

@@ -73,7 +73,7 @@ def story(op: Operation, device: str, inputs: Sequence[Any] = (), doing: str = "
         lines.append(f"  executed as: {op.name}")
     if device:
         lines.append(f"  device: {device}")
-    for name, value in zip(names, inputs):  # noqa: B905 - a Merge has more inputs than values
+    for name, value in zip(names, inputs):
         lines.append(f"  input {name}: {describe(value)}")
     frame = op.user_frame
     if frame is not None:

@@ -1,1 +1,1 @@
-"""."""
+"""The front door: sessions, and the runtime of one process behind them."""

@@ -6,6 +6,7 @@ serve "grpc://...".
 
 from __future__ import annotations
 
+import importlib
 from typing import Any, Protocol
 
 from penstock import errors
@@ -30,6 +31,7 @@ class SessionFactory(Protocol):
 
 
 _factories: dict[str, SessionFactory] = {}
+_BUILT_IN = ("penstock.session.direct",)  # modules that register a factory; loaded with the first session
 
 
 def register_session_factory(name: str, factory: SessionFactory) -> None:
@@ -41,6 +43,8 @@ def register_session_factory(name: str, factory: SessionFactory) -> None:
 
 def factory_for(target: str) -> SessionFactory:
     """The one factory that accepts `target`; NotFoundError or InternalError in TF's words otherwise."""
+    for module in _BUILT_IN:
+        importlib.import_module(module)
     able = {name: factory for name, factory in _factories.items() if factory.accepts(target)}
     if len(able) == 1:
         return next(iter(able.values()))

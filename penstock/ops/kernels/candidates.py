@@ -37,8 +37,9 @@ def expected_count(probability: np.ndarray, n: int, tries: int) -> np.ndarray:
     p = probability.astype(np.float32)
     if tries == n:
         return p * np.float32(n)
-    # Float64 in between comes closest to the C library's float32 log1p and expm1.
-    return -np.expm1(np.log1p(-p.astype(np.float64)) * tries).astype(np.float32)
+    # Float32 values, float64 functions: that comes closest to the C library's float32 log1p and expm1.
+    log = np.log1p(-p.astype(np.float64)).astype(np.float32) * np.float32(tries)
+    return -np.expm1(log.astype(np.float64)).astype(np.float32)
 
 
 def _words(gen: Philox, n: int) -> Iterator[np.ndarray]:

@@ -32,16 +32,23 @@ def _checked(x, filter, strides, rates, padding) -> list[Slide]:
     return slides_of(lay, x.shape[1:3], filter.shape[:2], strides, padding, rates)
 
 
-def _winners(x: np.ndarray, w: np.ndarray, slides: Sequence[Slide], floor) -> tuple[np.ndarray, np.ndarray]:
-    """The largest sum at each position and the number of its tap; of equal ones the first."""
+def _winners(
+    x: np.ndarray, w: np.ndarray, slides: Sequence[Slide], floor, inside_only: bool = False
+) -> tuple[np.ndarray, np.ndarray]:
+    """The largest sum at each position and the number of its tap; of equal ones the first.
+
+    Where no sum is above `floor`, the tap is number 0, or with `inside_only` the first that is not in the padding.
+    """
     inside = pad(np.ones((1, *x.shape[1:3], 1), bool), slides, False)
     padded = pad(x, slides)
     shape = (x.shape[0], *(s.out for s in slides), x.shape[3])
-    best, tap = np.full(shape, floor, x.dtype), np.zeros(shape, np.int32)
+    best, tap = np.full(shape, floor, x.dtype), np.full(shape, -1 if inside_only else 0, np.int32)
     for number, (offsets, index) in enumerate(taps(slides)):
         value = padded[index] + w[offsets]
         larger = (value > best) & inside[index]
         np.copyto(best, value, where=larger)
+        if inside_only:
+            larger |= (tap < 0) & inside[index]
         np.copyto(tap, number, where=larger)
     return best, tap
 
@@ -68,7 +75,7 @@ def dilation2d_backprop_input(x, filter, out_backprop, *, strides, rates, paddin
     dy = widen(out_backprop)
     dx = np.zeros((x.shape[0], *(max(s.reach, s.before + s.size) for s in slides), x.shape[3]), dy.dtype)
     if dy.size:
-        _, tap = _winners(widen(x), widen(filter), slides, lowest(x.dtype))
+        _, tap = _winners(widen(x), widen(filter), slides, lowest(x.dtype), inside_only=True)
         for number, (_, index) in enumerate(taps(slides)):
             dx[index] += np.where(tap == number, dy, dy.dtype.type(0))
     dx = dx[(slice(None), *(slice(s.before, s.before + s.size) for s in slides))]

@@ -177,14 +177,14 @@ def _gather_linear(images: np.ndarray, rows: _Taps, columns: _Taps) -> np.ndarra
     return x
 
 
-def _spread(grads: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+def _spread(grads: np.ndarray, rows: np.ndarray, columns: np.ndarray, out_type: np.dtype) -> np.ndarray:
     """The transpose of a gather with the matrices `rows` (out, in) and `columns`."""
     batch, height, width, depth = grads.shape
-    dtype = grads.dtype
+    dtype = np.float64 if out_type == np.float64 else grads.dtype
     x = np.matmul(rows.T.astype(dtype), grads.reshape(batch, height, width * depth))
     x = x.reshape(batch * rows.shape[1], width, depth)
     x = np.matmul(columns.T.astype(dtype), x)
-    return x.reshape(batch, rows.shape[1], columns.shape[1], depth)
+    return narrow(x.reshape(batch, rows.shape[1], columns.shape[1], depth), out_type)
 
 
 def resize_bilinear(images, size, *, align_corners=False, half_pixel_centers=False):
@@ -201,7 +201,7 @@ def resize_bilinear_grad(grads, original_image, *, align_corners=False, half_pix
     height, width = original_image.shape[1:3]
     rows = _linear_taps(height, grads.shape[1], align_corners, half_pixel_centers).matrix(height)
     columns = _linear_taps(width, grads.shape[2], align_corners, half_pixel_centers).matrix(width)
-    return narrow(_spread(grads, rows, columns), original_image.dtype)
+    return _spread(grads, rows, columns, original_image.dtype)
 
 
 def resize_bicubic(images, size, *, align_corners=False, half_pixel_centers=False):
@@ -218,7 +218,7 @@ def resize_bicubic_grad(grads, original_image, *, align_corners=False, half_pixe
     height, width = original_image.shape[1:3]
     rows = _cubic_taps(height, grads.shape[1], align_corners, half_pixel_centers).matrix(height)
     columns = _cubic_taps(width, grads.shape[2], align_corners, half_pixel_centers).matrix(width)
-    return narrow(_spread(grads, rows, columns), original_image.dtype)
+    return _spread(grads, rows, columns, original_image.dtype)
 
 
 def resize_area(images, size, *, align_corners=False):

@@ -269,6 +269,55 @@ def permutation(gen: Philox, n: int) -> np.ndarray:
     return np.array(order, np.intp)
 
 
+def index_shuffle(index: np.ndarray, key: np.ndarray, limit: np.ndarray, rounds: int) -> np.ndarray:
+    """Where each index goes in a permutation of 0 ... limit that its key (three words) picks.
+
+    A block cipher of just enough bits (Simon's round function) permutes a power of two; what falls beyond the limit
+    is encrypted again until it does not.
+    """
+    out = np.zeros_like(index)
+    bits = np.array([max(16, (bits := max(0, int(top) - 1).bit_length()) + bits % 2) for top in limit.tolist()])
+    for size in np.unique(bits).tolist():
+        who = np.flatnonzero((bits == size) & (limit > 0))
+        if not who.size:
+            continue
+        width = size // 2
+        keys = _round_keys([word & _ones(width) for word in key[who].T], width, rounds)
+        value = index[who]
+        while who.size:
+            value = _encrypt(value, keys, width)
+            done = value <= limit[who]
+            out[who[done]] = value[done]
+            value, who, keys = value[~done], who[~done], [k[~done] for k in keys]
+    return out
+
+
+def _ones(width: int) -> np.uint64:
+    return np.uint64((1 << width) - 1)
+
+
+def _rotated(x: np.ndarray, left: int, width: int) -> np.ndarray:
+    return (x << np.uint64(left) | x >> np.uint64(width - left)) & _ones(width)
+
+
+def _round_keys(keys: list[np.ndarray], width: int, rounds: int) -> list[np.ndarray]:
+    constant, sequence = np.uint64(0xFFFFFFFC) & _ones(width), 0x7369F885192C0EF5 & int(_ones(width))
+    for i in range(3, rounds):
+        last = keys[i - 1]
+        mixed = _rotated(last, width - 3, width) ^ _rotated(last, width - 4, width)
+        keys.append(constant ^ np.uint64(sequence & 1) ^ keys[i - 3] ^ mixed)
+        sequence >>= 1
+    return keys
+
+
+def _encrypt(value: np.ndarray, keys: list[np.ndarray], width: int) -> np.ndarray:
+    left, right = value >> np.uint64(width) & _ones(width), value & _ones(width)
+    for key in keys:
+        mixed = _rotated(right, 1, width) & _rotated(right, 8 % width, width) ^ _rotated(right, 2, width)
+        left, right = right, left ^ mixed ^ key
+    return left << np.uint64(width) | right
+
+
 def bounded_normal(gen: Philox, first: int, mean, stddev, minval, maxval, n: int) -> tuple[np.ndarray, int]:
     """n normal numbers within [minval, maxval] from block `first` on, and the next unread block.
 

@@ -1,0 +1,43 @@
+"""Sums, products and extremes over groups of rows: the work behind segment ops.
+
+`reduce_rows` takes any ids; `reduce_sorted` uses `ufunc.reduceat` on ids that do not decrease, which is the fast way.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+
+def reduce_rows(ufunc: Any, rows: np.ndarray, ids: np.ndarray, count: int, initial: Any) -> np.ndarray:
+    """result[i] = `initial` combined with all rows whose id is i; negative ids drop their row."""
+    result_shape = (count, *rows.shape[1:])
+    keep = ids >= 0
+    if not keep.all():
+        rows, ids = rows[keep], ids[keep]
+    if ids.size == 0:
+        return np.full(result_shape, initial, dtype=rows.dtype)
+    if ids.size > 1 and (ids[1:] < ids[:-1]).any():
+        order = np.argsort(ids, kind="stable")
+        rows, ids = rows[order], ids[order]
+    return reduce_sorted(ufunc, rows, ids, count, initial)
+
+
+def reduce_sorted(ufunc: Any, rows: np.ndarray, ids: np.ndarray, count: int, gap: Any) -> np.ndarray:
+    """result[i] = the rows whose id is i, combined; `gap` where there is none. `ids` do not decrease."""
+    result = np.full((count, *rows.shape[1:]), gap, dtype=rows.dtype)
+    if ids.size:
+        starts = np.flatnonzero(np.concatenate(([True], ids[1:] != ids[:-1])))
+        result[ids[starts]] = ufunc.reduceat(rows, starts, axis=0, dtype=rows.dtype)
+    return result
+
+
+def group_sizes(ids: np.ndarray, count: int) -> np.ndarray:
+    """How many rows each segment has."""
+    return np.bincount(ids, minlength=count)[:count] if ids.size else np.zeros(count, dtype=np.int64)
+
+
+def per_row(numbers: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """A vector with one number per row, shaped to multiply `rows`."""
+    return numbers.reshape(-1, *(1,) * (rows.ndim - 1))

@@ -1,0 +1,261 @@
+"""Finding equal elements and places in sorted rows: unique, set difference, bounds, edit distance."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from penstock.dtypes import DType
+from penstock.errors import InvalidArgumentError
+from penstock.graph.ir import Dims
+from penstock.ops.declare import NOT_DIFFERENTIABLE, op, with_rank
+from penstock.ops.samples import arr, empty, ints, strings
+from penstock.shapes import format_dims
+
+# -- unique -----------------------------------------------------------------------------------------------------------
+
+
+def first_occurrences(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Positions of the first occurrence of each distinct row, in order, and for every row the number of its value."""
+    if x.ndim == 1 and x.dtype != object:
+        _, first, inverse = np.unique(x, return_index=True, return_inverse=True, equal_nan=False)
+        order = np.argsort(first, kind="stable")
+        rank = np.empty(len(order), np.int64)
+        rank[order] = np.arange(len(order))
+        return first[order], rank[inverse.reshape(-1)]
+    # Python's own equality: NaNs differ from each other, 0.0 and -0.0 do not.
+    keys: list[Any] = x.tolist() if x.ndim == 1 else [tuple(np.ravel(row).tolist()) for row in x]
+    numbers: dict[Any, int] = {}
+    first_at: list[int] = []
+    inverse_list = []
+    for i, key in enumerate(keys):
+        number = numbers.setdefault(key, len(numbers))
+        if number == len(first_at):
+            first_at.append(i)
+        inverse_list.append(number)
+    return np.array(first_at, np.int64), np.array(inverse_list, np.int64)
+
+
+def unique_kernel(x: Any, *, out_idx: DType) -> list[np.ndarray]:
+    if x.ndim != 1:
+        raise InvalidArgumentError("unique expects a 1D vector.")
+    first, inverse = first_occurrences(x)
+    return [x[first], inverse.astype(out_idx.np)]
+
+
+def unique_with_counts_kernel(x: Any, *, out_idx: DType) -> list[np.ndarray]:
+    y, idx = unique_kernel(x, out_idx=out_idx)
+    return [y, idx, np.bincount(idx, minlength=len(y)).astype(out_idx.np)]
+
+
+def unique_v2_kernel(x: Any, axis: np.ndarray, *, out_idx: DType) -> list[np.ndarray]:
+    if axis.ndim != 1:
+        raise InvalidArgumentError("axis expects a 1D vector.")
+    if axis.size > 1:
+        raise InvalidArgumentError("axis does not support input tensors larger than 1 elements")
+    if axis.size == 0:
+        if x.ndim != 1:
+            raise InvalidArgumentError("unique expects a 1D vector.")
+        a = 0
+    else:
+        a = int(axis[0]) + (x.ndim if axis[0] < 0 else 0)
+        if not 0 <= a < x.ndim:
+            raise InvalidArgumentError(f"axis has to be between [0, {x.ndim})")
+    first, inverse = first_occurrences(np.moveaxis(x, a, 0))
+    return [x[(*(slice(None),) * a, first)], inverse.astype(out_idx.np)]
+
+
+def unique_with_counts_v2_kernel(x: Any, axis: np.ndarray, *, out_idx: DType) -> list[np.ndarray]:
+    y, idx = unique_v2_kernel(x, axis, out_idx=out_idx)
+    count = int(idx.max()) + 1 if idx.size else 0
+    return [y, idx, np.bincount(idx, minlength=count).astype(out_idx.np)]
+
+
+def unique_shape(c: Any) -> list[Dims]:
+    dims = with_rank(c, 0, 1)
+    return [(None,), dims, (None,)][: len(c.op.outputs)]
+
+
+def unique_v2_shape(c: Any) -> list[Dims]:
+    dims, axis, given = c.dims(0), c.const(1), c.dims(1)
+    if given is not None and len(given) != 1:
+        raise ValueError("axis expects a 1D vector.")
+    y: Dims = None
+    idx: Dims = (None,)
+    if axis is not None and dims is not None:
+        if axis.size > 1:
+            raise ValueError("axis does not support input tensors larger than 1 elements.")
+        if axis.size == 0:
+            if len(dims) != 1:
+                raise ValueError("x expects a 1D vector.")
+            a = 0
+        else:
+            a = int(axis[0])
+            if not -len(dims) <= a < len(dims):
+                raise ValueError(f"axis expects to be in the range [{-len(dims)}, {len(dims)})")
+            a %= len(dims)
+        y, idx = (*dims[:a], None, *dims[a + 1 :]), (dims[a],)
+    return [y, idx, (None,)][: len(c.op.outputs)]
+
+
+_VECTORS = [
+    dict(x=ints(8, lo=0, hi=4)),
+    dict(x=ints(8, lo=0, hi=4), out_idx="int64"),
+    dict(x=arr([np.nan, 1.0, np.nan, 0.0, -0.0], np.float64)),
+    dict(x=empty(0)),
+    dict(x=strings(["b", "a", "b"])),
+]
+_TABLES = [
+    dict(x=arr([[1, 2], [3, 4], [1, 2]]), axis=arr([0])),
+    dict(x=arr([[1, 2, 1], [3, 4, 3]]), axis=arr([-1])),
+    dict(x=ints(5, hi=3), axis=arr([])),
+    dict(x=empty(0, 2), axis=arr([0])),
+    dict(x=strings([["a", "b"], ["a", "b"]]), axis=arr([0])),
+]
+
+op("Unique(x: T) -> (y: T, idx: out_idx) [T: type; out_idx: type in {int32, int64} = int32]",
+   shape=unique_shape, numpy=unique_kernel, samples=_VECTORS,
+   errors=[(dict(x=[[1, 2]]), InvalidArgumentError, "unique expects a 1D vector|Shape must be rank 1 but is rank 2")])  # fmt: skip
+op("UniqueWithCounts(x: T) -> (y: T, idx: out_idx, count: out_idx) [T: type; out_idx: type in {int32, int64} = int32]",
+   shape=unique_shape, numpy=unique_with_counts_kernel, samples=_VECTORS)  # fmt: skip
+op("UniqueV2(x: T, axis: Taxis) -> (y: T, idx: out_idx) [T: type; Taxis: type in {int32, int64} = int64; out_idx: type in {int32, int64} = int32]",
+   shape=unique_v2_shape, numpy=unique_v2_kernel, samples=_TABLES)  # fmt: skip
+op("UniqueWithCountsV2(x: T, axis: Taxis) -> (y: T, idx: out_idx, count: out_idx)"
+   " [T: type; Taxis: type in {int32, int64} = int64; out_idx: type in {int32, int64} = int32]",
+   shape=unique_v2_shape, numpy=unique_with_counts_v2_kernel, samples=_TABLES)  # fmt: skip
+
+
+def list_diff_kernel(x: Any, y: Any, *, out_idx: DType) -> list[np.ndarray]:
+    for name, value in (("x", x), ("y", y)):
+        if value.ndim != 1:
+            raise InvalidArgumentError(f"{name} should be a 1D vector.")
+    if x.dtype == object:
+        known = set(y.tolist())
+        keep = np.array([v not in known for v in x.tolist()], bool)
+    else:
+        keep = ~np.isin(x, y)
+    return [x[keep], np.flatnonzero(keep).astype(out_idx.np)]
+
+
+def list_diff_shape(c: Any) -> list[Dims]:
+    with_rank(c, 0, 1)
+    with_rank(c, 1, 1)
+    return [(None,), (None,)]
+
+
+op("ListDiff(x: T, y: T) -> (out: T, idx: out_idx) [T: type; out_idx: type in {int32, int64} = int32]",
+   shape=list_diff_shape, numpy=list_diff_kernel,
+   samples=[
+       dict(x=arr([3, 1, 3, 2]), y=arr([1])),
+       dict(x=arr([3, 1]), y=empty(0), out_idx="int64"),
+       dict(x=arr([np.nan, 1.0], np.float32), y=arr([np.nan], np.float32)),
+       dict(x=strings(["a", "b"]), y=strings(["a"])),
+   ])  # fmt: skip
+
+# -- places in sorted rows --------------------------------------------------------------------------------------------
+
+
+def _bound(side: str) -> Any:
+    def kernel(rows: Any, values: Any, *, out_type: DType) -> np.ndarray:
+        for name, value in (("sorted_inputs", rows), ("values", values)):
+            if value.ndim != 2:
+                raise InvalidArgumentError(f"Shape must be rank 2 but is rank {value.ndim} for `{name}` argument")
+        if rows.shape[0] != values.shape[0]:
+            raise InvalidArgumentError("Leading dim_size of both tensors must match.")
+        result = np.empty(values.shape, out_type.np)
+        for i in range(rows.shape[0]):
+            result[i] = np.searchsorted(rows[i], values[i], side)
+        if values.dtype.kind not in "biu":
+            # A NaN is smaller than nothing and nothing is smaller than a NaN.
+            result[values != values] = 0 if side == "left" else rows.shape[1]
+        return result
+
+    return kernel
+
+
+def bound_shape(c: Any) -> Dims:
+    with_rank(c, 0, 2)
+    return with_rank(c, 1, 2)
+
+
+for _name, _side in (("LowerBound", "left"), ("UpperBound", "right")):
+    op(f"{_name}(sorted_inputs: T, values: T) -> (output: out_type) [T: type; out_type: type in {{int32, int64}} = int32]",
+       shape=bound_shape, numpy=_bound(_side),
+       samples=[
+           dict(sorted_inputs=arr([[1, 2, 2, 5], [0, 0, 1, 9]]), values=arr([[2, 0, 9], [0, 1, 3]])),
+           dict(sorted_inputs=arr([[1, 2]]), values=arr([[1]]), out_type="int64"),
+           dict(sorted_inputs=arr([[1.0, 2.0]], np.float32), values=arr([[np.nan, 1.5]], np.float32)),
+           dict(sorted_inputs=empty(2, 0), values=arr([[1], [2]])),
+       ],
+       errors=[(dict(sorted_inputs=[[1.0, 2.0]], values=[[1.0], [2.0]]), InvalidArgumentError, "Leading dim_size of both tensors must match.")])  # fmt: skip
+
+# -- edit distance ----------------------------------------------------------------------------------------------------
+
+
+def levenshtein(a: list[Any], b: list[Any]) -> int:
+    """How many elements have to be inserted, deleted or replaced to get from `a` to `b`."""
+    row = list(range(len(b) + 1))
+    for i, x in enumerate(a, 1):
+        previous, row[0] = row[0], i
+        for j, y in enumerate(b, 1):
+            previous, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, previous + (x != y))
+    return row[-1]
+
+
+def _sequences(indices: np.ndarray, values: np.ndarray) -> dict[tuple[int, ...], list[Any]]:
+    """The values of each group: all coordinates but the last one name it."""
+    groups: dict[tuple[int, ...], list[Any]] = {}
+    for place, value in zip(indices[:, :-1].tolist(), values.tolist(), strict=True):
+        groups.setdefault(tuple(place), []).append(value)
+    return groups
+
+
+def edit_distance_kernel(h_indices: Any, h_values: Any, h_shape: Any, t_indices: Any, t_values: Any, t_shape: Any, *,
+                         normalize: bool) -> np.ndarray:  # fmt: skip
+    for name, indices, values, shape in (("hypothesis", h_indices, h_values, h_shape), ("truth", t_indices, t_values, t_shape)):
+        if indices.ndim != 2:
+            raise InvalidArgumentError(f"{name}_indices should be a matrix, but got shape: {format_dims(indices.shape)}")
+        if values.ndim != 1 or len(values) != len(indices):
+            raise InvalidArgumentError(f"{name}_values should be a vector of length {len(indices)}, but got shape: {format_dims(values.shape)}")
+        if shape.ndim != 1 or shape.size != indices.shape[1]:
+            raise InvalidArgumentError(f"{name}_shape should be a vector of length {indices.shape[1]}, but got shape: {format_dims(shape.shape)}")
+    if h_shape.size != t_shape.size:
+        raise InvalidArgumentError(f"truth_shape.NumElements() = {t_shape.size} differs from hypothesis_shape.NumElements() = {h_shape.size}")
+    result = np.zeros([max(a, b) for a, b in zip(h_shape[:-1].tolist(), t_shape[:-1].tolist(), strict=True)], np.float32)
+    hypotheses, truths = _sequences(h_indices, h_values), _sequences(t_indices, t_values)
+    for place in {*hypotheses, *truths}:
+        hypothesis, truth = hypotheses.get(place, []), truths.get(place, [])
+        distance: float = levenshtein(hypothesis, truth)
+        if normalize:
+            distance = distance / len(truth) if truth else np.inf
+        if any(p >= d for p, d in zip(place, result.shape, strict=True)):
+            raise InvalidArgumentError(f"Got end of group {list(place)} outside of the output's shape {format_dims(result.shape)}")
+        result[place] = distance
+    return result
+
+
+def edit_distance_shape(c: Any) -> Dims:
+    for i, shape in ((0, 2), (3, 5)):
+        indices, given = c.dims(i), c.dims(shape)
+        if indices is not None and given is not None and len(given) == 1 and None not in (indices[-1], given[0]) and indices[-1] != given[0]:
+            raise ValueError(f"Index rank ({indices[-1]}) and shape rank ({given[0]}) do not match.")
+    a, b = c.const(2), c.const(5)
+    if a is None or b is None:
+        return None
+    if a.size != b.size:
+        raise ValueError(f"Num elements of hypothesis_shape does not match truth_shape: {a.size} vs. {b.size}")
+    return tuple(max(x, y) for x, y in zip(a[:-1].tolist(), b[:-1].tolist(), strict=True))
+
+
+op("EditDistance(hypothesis_indices: int64, hypothesis_values: T, hypothesis_shape: int64, truth_indices: int64, truth_values: T,"
+   " truth_shape: int64) -> (output: float) [normalize: bool = true; T: type]",
+   shape=edit_distance_shape, numpy=edit_distance_kernel, grad=NOT_DIFFERENTIABLE,
+   samples=[
+       dict(hypothesis_indices=arr([[0, 0], [0, 1], [1, 0]]), hypothesis_values=arr([1, 2, 3]), hypothesis_shape=arr([2, 2]),
+            truth_indices=arr([[0, 0], [2, 0]]), truth_values=arr([1, 3]), truth_shape=arr([3, 1]), normalize=normalize)
+       for normalize in (True, False)
+   ] + [
+       dict(hypothesis_indices=arr([[0, 0, 0], [1, 0, 1]]), hypothesis_values=strings(["a", "b"]), hypothesis_shape=arr([2, 1, 2]),
+            truth_indices=arr([[0, 0, 0], [0, 0, 1]]), truth_values=strings(["b", "a"]), truth_shape=arr([2, 1, 2])),
+   ])  # fmt: skip

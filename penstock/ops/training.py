@@ -1,0 +1,211 @@
+"""Training ops: TF's optimizers as one op per variable, dense and sparse, for reference and resource variables.
+
+Each line of the table below declares up to four ops: `ApplyX`, `ResourceApplyX`, `SparseApplyX`, `ResourceSparseApplyX`.
+They write in place where nobody else looks (see `ops.resources`); sparse ones touch only the rows that are named.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from penstock.errors import InternalError, InvalidArgumentError, NotFoundError
+from penstock.graph.ir import Dims
+from penstock.ops.declare import NOT_DIFFERENTIABLE, op
+from penstock.ops.kernels import optimizers as f
+from penstock.ops.kernels.rows import passes
+from penstock.ops.resource_variables import find_variable
+from penstock.ops.resources import Owned, Ref
+from penstock.shapes import format_dims, merge_dims
+
+_TILE = 1 << 15  # elements: a tile of every array involved stays in the cache while the formula runs over it
+_GRADIENTS = ("grad", "delta")
+
+
+def _check(names: list[str], arrays: list[np.ndarray], rest: tuple, slots: int, sparse: bool) -> None:
+    shape = arrays[0].shape
+    for name, array in zip(names[1:slots], arrays[1:], strict=True):
+        if array.shape != shape:
+            raise InvalidArgumentError(f"var and {name} do not have the same shape{format_dims(shape)} {format_dims(array.shape)}")
+    for name, value in zip(names[slots:], rest, strict=True):
+        if name in _GRADIENTS:
+            if not sparse and value.shape != shape:
+                raise InvalidArgumentError(f"var and {name} do not have the same shape{format_dims(shape)} {format_dims(value.shape)}")
+        elif name != "indices" and np.ndim(value):
+            raise InvalidArgumentError(f"{name} is not a scalar: {format_dims(np.shape(value))}")
+
+
+def _dense(formula: Callable[..., None], names: list[str], slots: int) -> Callable[..., None]:
+    """Runs `formula` over whole variables, tile by tile if they are large."""
+    at = next(i for i, name in enumerate(names) if name in _GRADIENTS) - slots
+
+    def update(refs: tuple, rest: tuple, attrs: dict[str, Any]) -> None:
+        with Owned(*refs) as arrays:
+            _check(names, arrays, rest, slots, sparse=False)
+            size = arrays[0].size
+            if size <= _TILE:
+                formula(*arrays, *rest, **attrs)
+                return
+            flat = [a.reshape(-1) for a in arrays]
+            scalars = list(rest)
+            gradient = np.ascontiguousarray(rest[at]).reshape(-1)
+            for start in range(0, size, _TILE):
+                tile = slice(start, start + _TILE)
+                scalars[at] = gradient[tile]
+                formula(*[a[tile] for a in flat], *scalars, **attrs)
+
+    return update
+
+
+def _sparse(formula: Callable[..., None], names: list[str], slots: int) -> Callable[..., None]:
+    """Runs `formula` over the rows that `indices` names, in order."""
+    at = next(i for i, name in enumerate(names) if name in _GRADIENTS) - slots
+    at_indices = names.index("indices") - slots
+
+    def update(refs: tuple, rest: tuple, attrs: dict[str, Any]) -> None:
+        gradient, indices = np.asarray(rest[at]), np.asarray(rest[at_indices])
+        with Owned(*refs) as arrays:
+            _check(names, arrays, rest, slots, sparse=True)
+            var = arrays[0]
+            if var.ndim < 1:
+                raise InvalidArgumentError("var must be at least 1 dimensional")
+            if indices.ndim != 1:
+                raise InvalidArgumentError("indices must be one-dimensional")
+            if gradient.ndim < 1 or gradient.shape[0] != indices.shape[0]:
+                raise InvalidArgumentError("grad must be the same size as indices in the first dimension.")
+            if gradient.shape[1:] != var.shape[1:]:
+                axis = next((i for i in range(1, var.ndim) if i >= gradient.ndim or gradient.shape[i] != var.shape[i]), var.ndim)
+                raise InvalidArgumentError(f"var and grad must match in dimension {axis}")
+            bad = np.flatnonzero((indices < 0) | (indices >= var.shape[0]))
+            if bad.size:
+                raise InvalidArgumentError(f"Index {indices[bad[0]]} at offset {bad[0]} in indices is out of range")
+            scalars = [v for i, v in enumerate(rest) if i != at_indices]
+            position = at - (at > at_indices)
+            for which in passes(indices):
+                rows = indices[which]
+                parts = [a[rows] for a in arrays]
+                scalars[position] = gradient[which]
+                formula(*parts, *scalars, **attrs)
+                for array, part in zip(arrays, parts, strict=True):
+                    array[rows] = part
+
+    return update
+
+
+def _kernels(update: Callable[..., None], slots: int, attrs: tuple[str, ...]) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """The kernels of the ref op and of the resource op around one update."""
+
+    def ref_kernel(*args: Any, **attrs: Any) -> Ref:
+        update(args[:slots], args[slots:], attrs)
+        return args[0]
+
+    def resource_kernel(ctx: Any, *args: Any, **attrs: Any) -> None:
+        refs = []
+        for handle in args[:slots]:
+            try:
+                ref = find_variable(ctx, handle)
+            except NotFoundError as error:
+                raise InternalError(f"Invalid variable reference. {error.message}") from None
+            if ref.peek() is None:
+                raise InternalError(f"Invalid variable reference. The variable {handle.name} is uninitialized.")
+            refs.append(ref)
+        update(tuple(refs), args[slots:], attrs)
+
+    # Which attributes a kernel wants is read off its signature.
+    wanted = [inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY) for name in attrs]
+    rest = inspect.Parameter("args", inspect.Parameter.VAR_POSITIONAL)
+    ctx = inspect.Parameter("ctx", inspect.Parameter.POSITIONAL_ONLY)
+    ref_kernel.__signature__ = inspect.Signature([rest, *wanted])  # type: ignore[attr-defined]
+    resource_kernel.__signature__ = inspect.Signature([ctx, rest, *wanted])  # type: ignore[attr-defined]
+    return ref_kernel, resource_kernel
+
+
+def _shape_rule(names: list[str], slots: int, sparse: bool, resource: bool) -> Callable[[Any], Any]:
+    def rule(c: Any) -> Any:
+        dims: Dims = None
+        for i in range(slots):
+            held = (c.handle(i) or (None, None))[1] if resource else c.dims(i)
+            dims = merge_dims(dims, held)
+        for i, name in enumerate(names[slots:], start=slots):
+            given = c.dims(i)
+            if name in _GRADIENTS:
+                if not sparse:
+                    dims = merge_dims(dims, given)
+                elif dims is not None and given is not None:
+                    merge_dims((None, *dims[1:]), given)
+            elif name == "indices":
+                if given is not None and len(given) != 1:
+                    raise ValueError(f"Shape must be rank 1 but is rank {len(given)}")
+            elif given:
+                raise ValueError(f"Shape must be rank 0 but is rank {len(given)}")
+        return [] if resource else dims
+
+    return rule
+
+
+def _declare(name: str, variables: str, arguments: str, attrs: str, formula: Callable[..., None], kinds: str, sparse: bool = False) -> None:
+    """Declares `name` with ref variables ("Apply...") and with resources ("ResourceApply..."), as `kinds` says."""
+    held, given = variables.split(), arguments.split()
+    names, slots = held + given, len(held)
+    wanted = tuple(p.name for p in inspect.signature(formula).parameters.values() if p.kind is p.KEYWORD_ONLY)
+    update = (_sparse if sparse else _dense)(formula, names, slots)
+    kernels = _kernels(update, slots, wanted)
+    types = {"global_step": "int64", "indices": "Tindices"}
+    rest = ", ".join(f"{a}: {types.get(a, 'T')}" for a in given)
+    index = " Tindices: type in {int32, int64};" if sparse else ""
+    for kind, kernel in zip(("ref", "resource"), kernels, strict=True):
+        if kind not in kinds.split():
+            continue
+        is_resource = kind == "resource"
+        head = ", ".join(f"{v}: {'resource' if is_resource else 'ref T'}" for v in held)
+        op(f"{'Resource' if is_resource else ''}{name}({head}, {rest}) -> ({'' if is_resource else 'out: ref T'})"
+           f" [T: type in NUMBERS;{index} use_locking: bool = false{attrs}]{' stateful' if is_resource else ''}",
+           shape=_shape_rule(names, slots, sparse, is_resource), numpy=kernel, grad=NOT_DIFFERENTIABLE)  # fmt: skip
+
+
+_NESTEROV = "; use_nesterov: bool = false"
+_SLOTS = "; update_slots: bool = true"
+_BY_LR = "; multiply_linear_by_lr: bool = false"
+_BOTH = "ref resource"
+
+# name, variables, arguments, attributes, formula, kinds
+for _row in (
+    ("ApplyGradientDescent", "var", "alpha delta", "", f.gradient_descent, _BOTH),
+    ("ApplyMomentum", "var accum", "lr grad momentum", _NESTEROV, f.momentum, _BOTH),
+    ("ApplyKerasMomentum", "var accum", "lr grad momentum", _NESTEROV, f.keras_momentum, "resource"),
+    ("ApplyAdagrad", "var accum", "lr grad", _SLOTS, f.adagrad, _BOTH),
+    ("ApplyAdagradV2", "var accum", "lr epsilon grad", _SLOTS, f.adagrad_v2, _BOTH),
+    ("ApplyAdagradDA", "var gradient_accumulator gradient_squared_accumulator", "grad lr l1 l2 global_step", "", f.adagrad_da, _BOTH),
+    ("ApplyAdadelta", "var accum accum_update", "lr rho epsilon grad", "", f.adadelta, _BOTH),
+    ("ApplyAdam", "var m v", "beta1_power beta2_power lr beta1 beta2 epsilon grad", _NESTEROV, f.adam, _BOTH),
+    ("ApplyAdamWithAmsgrad", "var m v vhat", "beta1_power beta2_power lr beta1 beta2 epsilon grad", "", f.adam_amsgrad, "resource"),
+    ("ApplyAdaMax", "var m v", "beta1_power lr beta1 beta2 epsilon grad", "", f.adamax, _BOTH),
+    ("ApplyRMSProp", "var ms mom", "lr rho momentum epsilon grad", "", f.rmsprop, _BOTH),
+    ("ApplyCenteredRMSProp", "var mg ms mom", "lr rho momentum epsilon grad", "", f.centered_rmsprop, _BOTH),
+    ("ApplyAddSign", "var m", "lr alpha sign_decay beta grad", "", f.add_sign, _BOTH),
+    ("ApplyPowerSign", "var m", "lr logbase sign_decay beta grad", "", f.power_sign, _BOTH),
+    ("ApplyFtrl", "var accum linear", "grad lr l1 l2 lr_power", _BY_LR, f.ftrl, _BOTH),
+    ("ApplyFtrlV2", "var accum linear", "grad lr l1 l2 l2_shrinkage lr_power", _BY_LR, f.ftrl_v2, _BOTH),
+    ("ApplyProximalGradientDescent", "var", "alpha l1 l2 delta", "", f.proximal_gradient_descent, _BOTH),
+    ("ApplyProximalAdagrad", "var accum", "lr l1 l2 grad", "", f.proximal_adagrad, _BOTH),
+):
+    _declare(*_row)
+
+for _row in (
+    ("SparseApplyMomentum", "var accum", "lr grad indices momentum", _NESTEROV, f.sparse_momentum, _BOTH),
+    ("SparseApplyKerasMomentum", "var accum", "lr grad indices momentum", _NESTEROV, f.keras_momentum, "resource"),
+    ("SparseApplyAdagrad", "var accum", "lr grad indices", _SLOTS, f.adagrad, _BOTH),
+    ("SparseApplyAdagradV2", "var accum", "lr epsilon grad indices", _SLOTS, f.adagrad_v2, _BOTH),
+    ("SparseApplyAdagradDA", "var gradient_accumulator gradient_squared_accumulator", "grad indices lr l1 l2 global_step", "", f.sparse_adagrad_da, _BOTH),
+    ("SparseApplyAdadelta", "var accum accum_update", "lr rho epsilon grad indices", "", f.adadelta, _BOTH),
+    ("SparseApplyRMSProp", "var ms mom", "lr rho momentum epsilon grad indices", "", f.sparse_rmsprop, _BOTH),
+    ("SparseApplyCenteredRMSProp", "var mg ms mom", "lr rho momentum epsilon grad indices", "", f.sparse_centered_rmsprop, _BOTH),
+    ("SparseApplyFtrl", "var accum linear", "grad indices lr l1 l2 lr_power", _BY_LR, f.ftrl, _BOTH),
+    ("SparseApplyFtrlV2", "var accum linear", "grad indices lr l1 l2 l2_shrinkage lr_power", _BY_LR, f.ftrl_v2, _BOTH),
+    ("SparseApplyProximalGradientDescent", "var", "alpha l1 l2 grad indices", "", f.proximal_gradient_descent, _BOTH),
+    ("SparseApplyProximalAdagrad", "var accum", "lr l1 l2 grad indices", "", f.proximal_adagrad, _BOTH),
+):
+    _declare(*_row, sparse=True)

@@ -1,0 +1,256 @@
+"""The fast path: a partition without control flow and asynchronous kernels is a list of calls.
+
+The program is laid out once. Every value has a register; constants stand in the registers' template, arguments are put there
+first, and a register is cleared, or taken over by a kernel's result, as soon as nobody needs its value any more. Running it is
+one loop over tuples `(shape of the call, kernel, inputs, outputs, registers to clear, node)`.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from penstock import errors
+from penstock.graph.ir import Operation
+from penstock.ops.context import OpContext
+from penstock.runtime.kernels import ref_inputs
+from penstock.runtime.quiet import enter, leave
+from penstock.runtime.story import explain
+
+if TYPE_CHECKING:
+    from penstock.runtime.devices import Device
+    from penstock.runtime.executor.plan import NodePlan
+
+# Shapes of calls. The first three write one register.
+NULLARY, UNARY, BINARY, ANY, ANY_CTX = 0, 1, 2, 3, 4
+LIST, LIST_CTX = 5, 6  # any number of outputs
+
+_TRASH = 0  # the register of outputs that nobody reads
+
+_ARGS = ("_Arg", "_DeviceArg")
+_RETVALS = ("_Retval", "_DeviceRetval")
+_CONSTANTS = ("Const", "HostConst")
+
+
+class StraightProgram:
+    """A partition as a list of calls."""
+
+    __slots__ = ("args", "n_args", "needs_ctx", "program", "retvals", "silent", "template")
+
+    def __init__(self) -> None:
+        self.program: list[tuple] = []
+        self.template: list[Any] = [None]
+        self.args: list[tuple[int, int]] = []  # (index of the argument, register)
+        self.retvals: list[tuple[int, int]] = []
+        self.silent: list[NodePlan] = []  # nodes without a call: constants, arguments, results, NoOps
+        self.needs_ctx = False
+        self.n_args = 0
+
+    def run(self, step: Any, device: Device) -> None:
+        """Runs the step: arguments out of its call frame, results into it. Raises the first error."""
+        values = self.template.copy()
+        frame = step.call_frame
+        if self.args:
+            args = frame.args
+            if len(args) < self.n_args:
+                frame.get_arg(self.n_args - 1)
+            for i, register in self.args:
+                values[register] = args[i]
+        ctx = OpContext(step, device) if self.needs_ctx else None
+        node: Any = None
+        ins: Any = ()
+        kind = more = 0
+        token = enter()
+        try:
+            for kind, fn, ins, more, out, free, node in self.program:
+                if kind == 2:
+                    values[out] = fn(values[ins], values[more])
+                elif kind == 1:
+                    values[out] = fn(values[ins])
+                elif kind == 3:
+                    values[out] = fn(*[values[i] for i in ins])
+                elif kind == 4:
+                    values[out] = fn(ctx, *[values[i] for i in ins])
+                elif kind == 0:
+                    values[out] = fn()
+                else:
+                    if kind == 5:
+                        results = fn(*[values[i] for i in ins])
+                    else:
+                        results = fn(ctx, *[values[i] for i in ins])
+                    if out:
+                        if len(results) != len(out):
+                            raise wrong_number(node, results)
+                        for register, value in zip(out, results):
+                            values[register] = value
+                        results = None
+                if free is not None:
+                    for register in free:
+                        values[register] = None
+        except Exception as error:
+            told = _explained(error, step, device, node, kind, ins, more, values)
+            raise told from told.__cause__
+        finally:
+            leave(token)
+        retvals = frame.retvals
+        for i, register in self.retvals:
+            retvals[i] = values[register]
+
+    def run_traced(self, step: Any, device: Device, collector: Any) -> None:
+        """As `run`, with a row of the collector per node. A loop of its own, so that `run` pays nothing for it."""
+        values = self.template.copy()
+        frame = step.call_frame
+        if len(frame.args) < self.n_args:
+            frame.get_arg(self.n_args - 1)
+        for i, register in self.args:
+            values[register] = frame.args[i]
+        ctx = OpContext(step, device)
+        clock = time.perf_counter_ns
+        record = collector.recorder(device.name)
+        for node in self.silent:
+            now = clock()
+            record(node, now, now, now, now, ())
+        node = None
+        ins: Any = ()
+        kind = more = 0
+        token = enter()
+        try:
+            for kind, fn, ins, more, out, free, node in self.program:
+                all_start = clock()
+                inputs = [values[i] for i in _registers(kind, ins, more)]
+                op_start = clock()
+                results = fn(ctx, *inputs) if kind in (ANY_CTX, LIST_CTX) else fn(*inputs)
+                op_end = clock()
+                if kind < LIST:
+                    values[out] = results
+                    results = (results,)
+                elif out:
+                    if len(results) != len(out):
+                        raise wrong_number(node, results)
+                    for register, value in zip(out, results):
+                        values[register] = value
+                if free is not None:
+                    for register in free:
+                        values[register] = None
+                record(node, all_start, op_start, op_end, clock(), results or ())
+        except Exception as error:
+            told = _explained(error, step, device, node, kind, ins, more, values)
+            raise told from told.__cause__
+        finally:
+            leave(token)
+        for i, register in self.retvals:
+            frame.retvals[i] = values[register]
+
+
+def wrong_number(node: NodePlan, results: Any) -> errors.InternalError:
+    """The error for a kernel that gave another number of outputs than its signature has."""
+    return errors.InternalError(f"The kernel of {node.op.type} gave {len(results)} outputs; {len(node.op.outputs)} were expected")
+
+
+def _registers(kind: int, ins: Any, more: int) -> tuple[int, ...]:
+    return () if kind == NULLARY else (ins,) if kind == UNARY else (ins, more) if kind == BINARY else ins
+
+
+def _explained(
+    error: Exception, step: Any, device: Device, node: NodePlan, kind: int, ins: Any, more: int, values: list[Any]
+) -> errors.OpError:
+    inputs = [values[i] for i in _registers(kind, ins, more)]
+    return explain(error, node.op, device.name, inputs, f"running step {step.step_id}", step.depth == 0)
+
+
+def straight_program(nodes: list[NodePlan], by_op: dict[Operation, NodePlan], n_args: int) -> StraightProgram:
+    """Lays out the program of a partition whose nodes are all synchronous."""
+    program = StraightProgram()
+    program.n_args = n_args
+    template = program.template
+    register_of: dict[tuple[Operation, int], int] = {}
+    free_registers: list[int] = []
+    last_reader = _last_readers(nodes)
+    kept: set[int] = set()  # registers that must stay: constants (they belong to the template) and results
+    results_seen: set[int] = set()
+
+    def new_register() -> int:
+        if free_registers:
+            return free_registers.pop()
+        template.append(None)
+        return len(template) - 1
+
+    for node in nodes:
+        op = node.op
+        kind = op.type
+        if kind in _ARGS:
+            register = register_of[op, 0] = new_fixed(template)
+            program.args.append((op.attrs["index"], register))
+            program.silent.append(node)
+            continue
+        if kind in _CONSTANTS:
+            register = register_of[op, 0] = new_fixed(template)
+            template[register] = node.fn()
+            kept.add(register)
+            program.silent.append(node)
+            continue
+        if kind == "NoOp" or kind == "ControlTrigger":
+            program.silent.append(node)
+            continue
+        inputs = tuple(register_of[t.op, t.value_index] for t in op.inputs)
+        if kind in _RETVALS and not ref_inputs(op):
+            index = op.attrs["index"]
+            if index in results_seen:
+                raise errors.InternalError(f"Retval[{index}] has already been set.")
+            results_seen.add(index)
+            program.retvals.append((index, inputs[0]))
+            kept.add(inputs[0])
+            program.silent.append(node)
+            continue
+        dying = {r for t, r in zip(op.inputs, inputs, strict=True) if last_reader[t.op, t.value_index] is node}
+        dying = {r for r in dying if r not in kept}
+        program.needs_ctx |= node.needs_ctx
+        clear: set[int] = set(dying)
+        outs = []
+        for output in op.outputs:
+            if (op, output.value_index) not in last_reader:
+                outs.append(_TRASH)
+                clear.add(_TRASH)
+                continue
+            # The result takes a dying input's register: no clearing is needed.
+            reusable = node.plain and dying
+            register = dying.pop() if reusable else new_register()
+            clear.discard(register)
+            register_of[op, output.value_index] = register
+            outs.append(register)
+        if node.plain:
+            shape, ins, more = _call_shape(node, inputs)
+            program.program.append((shape, node.fn, ins, more, outs[0], tuple(clear) or None, node))
+        else:
+            shape = LIST_CTX if node.needs_ctx else LIST
+            program.program.append((shape, node.fn, inputs, 0, tuple(outs), tuple(clear) or None, node))
+        free_registers += [r for r in clear if r != _TRASH]
+    return program
+
+
+def new_fixed(template: list[Any]) -> int:
+    """A register that no value had before: arguments and constants are there before the first call."""
+    template.append(None)
+    return len(template) - 1
+
+
+def _call_shape(node: NodePlan, inputs: tuple[int, ...]) -> tuple[int, Any, int]:
+    if node.needs_ctx:
+        return ANY_CTX, inputs, 0
+    if len(inputs) == 2:
+        return BINARY, inputs[0], inputs[1]
+    if len(inputs) == 1:
+        return UNARY, inputs[0], 0
+    return (NULLARY, 0, 0) if not inputs else (ANY, inputs, 0)
+
+
+def _last_readers(nodes: list[NodePlan]) -> dict[tuple[Operation, int], NodePlan]:
+    """Who reads each output last. A result is read at the end, after everything."""
+    last: dict[tuple[Operation, int], NodePlan] = {}
+    results: dict[tuple[Operation, int], NodePlan] = {}
+    for node in nodes:
+        is_result = node.op.type in _RETVALS and not ref_inputs(node.op)
+        for tensor in node.op.inputs:
+            (results if is_result else last)[tensor.op, tensor.value_index] = node
+    last.update(results)
+    return last

@@ -1,0 +1,138 @@
+"""Calling library functions: instantiates them, and runs their bodies as nested steps.
+
+A function's body is compiled to executors once per set of attribute values, by `compile_function`, which the pipeline provides. A call
+from a kernel becomes a child step of the same driver, so that neither recursion nor a long functional loop uses the Python stack.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from penstock import errors
+from penstock.formats.attr_value import FuncAttr
+from penstock.runtime.call_frame import CallFrame
+from penstock.runtime.cancellation import CancellationManager
+from penstock.runtime.executor.shell import Executor, run_step
+from penstock.runtime.executor.step import Step
+from penstock.runtime.story import as_op_error
+
+MAX_DEPTH = 2000
+"""How deep calls may nest; a function that calls itself without end stops here."""
+
+MAX_BLOCKING_DEPTH = 40
+"""The same for `run`, which uses the Python stack."""
+
+
+class Instance:
+    """A function instantiated with attributes: its executors, and how many results it has."""
+
+    __slots__ = ("executors", "n_retvals", "name")
+
+    def __init__(self, name: str, executors: Sequence[Executor]) -> None:
+        self.name = name
+        self.executors = list(executors)
+        self.n_retvals = max((e.plan.n_retvals for e in self.executors), default=0)
+
+
+class FunctionRuntime:
+    """The functions of a session's graph. `functions` maps names to Functions (it may grow), and
+    `compile_function(function, attrs)` gives the executors of a body."""
+
+    def __init__(self, functions: Mapping[str, Any], compile_function: Callable[[Any, dict[str, Any]], Sequence[Executor]]) -> None:
+        self.functions = functions
+        self._compile = compile_function
+        self._instances: dict[Any, Instance] = {}
+        self._lock = threading.RLock()
+        self._local = threading.local()
+
+    def instantiate(self, func: FuncAttr | str | bytes, attrs: dict[str, Any] | None = None) -> Instance:
+        """The function for these attributes, compiled on first use. NotFoundError if there is none of that name."""
+        if isinstance(func, FuncAttr):
+            name, attrs = func.name, {**func.attrs, **(attrs or {})}
+        else:
+            name, attrs = (func.decode() if isinstance(func, bytes) else func), attrs or {}
+        function = self.functions.get(name)
+        if function is None:
+            raise errors.NotFoundError(f"Function {name} is not defined.")
+        # The Function object belongs to the key: a library may replace a function by another of the same name.
+        key = (name, id(function), _frozen(attrs))
+        found = self._instances.get(key)
+        if found is None:
+            with self._lock:
+                found = self._instances.get(key)
+                if found is None:
+                    found = self._instances[key] = Instance(name, self._compile(function, attrs))
+        return found
+
+    def call(self, ctx: Any, func: Any, args: Sequence[Any], done: Callable[..., Any]) -> None:
+        """Runs a function out of an asynchronous kernel. `ctx` is the kernel's OpContext (or its Step). Later, in the driver's
+        turn, `done(results)` or `done(None, error)` is called."""
+        parent: Step = getattr(ctx, "_step", ctx)
+        driver = parent.driver
+        if driver is None:
+            raise errors.FailedPreconditionError(f"Function {func} was called after its step had ended")
+        try:
+            if parent.depth >= MAX_DEPTH:
+                raise errors.ResourceExhaustedError(
+                    f"Function {_name(func)} is called {MAX_DEPTH} calls deep. Does it call itself without end?"
+                )
+            instance = self.instantiate(func)
+        except Exception as error:
+            driver.call(parent.child(CallFrame((), 0), done), (), as_op_error(error))
+            return
+        driver.call(parent.child(CallFrame(args, instance.n_retvals), done), instance.executors)
+
+    def run(
+        self,
+        func: Any,
+        args: Sequence[Any],
+        cancellation: CancellationManager | None = None,
+        pool: Any = None,
+        session_state: Any = None,
+        collector: Any = None,
+    ) -> list[Any]:
+        """Runs a function in this thread, as a step of its own, and waits for its results: for threads outside of any step
+        (dataset iterators) and for kernels that cannot go on without the answer."""
+        depth = getattr(self._local, "depth", 0)
+        if depth >= MAX_BLOCKING_DEPTH:
+            raise errors.ResourceExhaustedError(
+                f"Function {_name(func)} is called {MAX_BLOCKING_DEPTH} calls deep. Does it call itself without end?"
+            )
+        instance = self.instantiate(func)
+        step = Step(
+            CallFrame(args, instance.n_retvals),
+            cancellation=cancellation,
+            functions=self,
+            pool=pool,
+            session_state=session_state,
+            collector=collector,
+        )
+        step.depth = 1
+        self._local.depth = depth + 1
+        try:
+            run_step(instance.executors, step)
+        finally:
+            self._local.depth = depth
+            step.step_resources.clear()
+        return step.call_frame.take_retvals()
+
+
+def _name(func: Any) -> str:
+    return func.name if isinstance(func, FuncAttr) else func.decode() if isinstance(func, bytes) else str(func)
+
+
+def _frozen(value: Any) -> Any:
+    """A hashable stand-in for an attribute's value."""
+    if isinstance(value, dict):
+        return tuple((k, _frozen(value[k])) for k in sorted(value))
+    if isinstance(value, list):
+        return tuple(map(_frozen, value))
+    if isinstance(value, FuncAttr):
+        return value.name, _frozen(value.attrs)
+    try:
+        hash(value)
+    except TypeError:
+        return repr(value)
+    return value

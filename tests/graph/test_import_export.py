@@ -1,0 +1,108 @@
+"""GraphDef in and out, and every check on the way."""
+
+import pytest
+
+import penstock as tf
+from google.protobuf import text_format
+
+
+def graph_def(text):
+    return text_format.Parse(text, tf.GraphDef())
+
+
+CONST = 'node { name: "%s" op: "Const" attr { key: "dtype" value { type: DT_FLOAT } } attr { key: "value" value { tensor { dtype: DT_FLOAT tensor_shape {} float_val: %s } } } }'
+
+
+def test_round_trip():
+    x = tf.placeholder(tf.float32, [None, 2], name="x")
+    y = tf.reduce_sum(tf.square(x) * 2.0, axis=1, name="y")
+    exported = tf.get_default_graph().as_graph_def()
+    with tf.Graph().as_default() as graph:
+        (z,) = tf.import_graph_def(exported, return_elements=["y:0"], name="")
+        assert graph.as_graph_def() == exported
+        assert z.shape.as_list() == [None]
+        with tf.Session() as sess:
+            assert sess.run(z, {"x:0": [[1.0, 2.0]]}).tolist() == [10.0]
+    assert y.graph is not graph
+
+
+def test_prefix_and_input_map():
+    x = tf.placeholder(tf.float32, [], name="x")
+    tf.add(x, 1.0, name="y")
+    exported = tf.get_default_graph().as_graph_def()
+    with tf.Graph().as_default():
+        replacement = tf.constant(41.0)
+        y, op = tf.import_graph_def(exported, input_map={"x:0": replacement}, return_elements=["y:0", "y"])
+        assert op.name == "import/y"
+        with tf.Session() as sess:
+            assert sess.run(y) == 42.0
+
+
+@pytest.mark.parametrize(
+    "text, match",
+    [
+        ('node { name: "a" op: "NoSuchOp" }', "Op type not registered"),
+        ('node { name: "a" op: "Const" }', "NodeDef missing attr"),
+        ('node { name: "a" op: "NoOp" attr { key: "bad" value { i: 1 } } }', "NodeDef mentions attr 'bad'"),
+        ('node { name: "a" op: "NoOp" } node { name: "a" op: "NoOp" }', "is not unique"),
+        ('node { name: "a" op: "NoOp" input: "^b" }', "Unknown input node"),
+        ('node { name: "a b" op: "NoOp" }', "invalid characters"),
+        (CONST % ("a", "1") + ' node { name: "b" op: "Identity" input: "a:1" attr { key: "T" value { type: DT_FLOAT } } }', "invalid output 1"),
+        (CONST % ("a", "1") + ' node { name: "b" op: "Identity" input: "a" attr { key: "T" value { type: DT_INT32 } } }', "incompatible with expected int32"),
+        (CONST % ("a", "1") + ' node { name: "b" op: "Identity" input: "^a" input: "a" attr { key: "T" value { type: DT_FLOAT } } }', "Control dependencies must come after"),
+        (CONST % ("a", "1") + ' node { name: "b" op: "Identity" attr { key: "T" value { type: DT_FLOAT } } }', "do not match 0 inputs"),
+        ('node { name: "a" op: "Identity" input: "b" attr { key: "T" value { type: DT_FLOAT } } } node { name: "b" op: "Identity" input: "a" attr { key: "T" value { type: DT_FLOAT } } }', "cycle"),
+        (CONST % ("a", "1") + ' node { name: "b" op: "Neg" input: "a" attr { key: "T" value { type: DT_STRING } } }', "not in list of allowed values|not in the list of allowed values"),
+        ('node { name: "a" op: "Pack" attr { key: "N" value { i: 0 } } attr { key: "T" value { type: DT_FLOAT } } }', "must be at least minimum 1"),
+    ],
+)
+def test_bad_graphs_are_refused_whole(text, match):
+    with pytest.raises(ValueError, match=match):
+        tf.import_graph_def(graph_def(text))
+    assert len(tf.get_default_graph().get_operations()) == 0
+
+
+def test_unknown_ops_are_reported_all_at_once():
+    with pytest.raises(ValueError) as caught:
+        tf.import_graph_def(graph_def('node { name: "a" op: "Nope" } node { name: "b" op: "Neither" } node { name: "c" op: "Nope" }'))
+    assert "'Nope'" in str(caught.value) and "'Neither'" in str(caught.value) and "1 more" in str(caught.value)
+
+
+def test_unmapped_inputs_and_missing_returns_are_errors():
+    exported = graph_def(CONST % ("a", "1"))
+    with pytest.raises(ValueError, match="not found in graph_def"):
+        tf.import_graph_def(exported, input_map={"zzz:0": tf.constant(1.0)})
+    with pytest.raises(ValueError, match="Requested return_element 'b'"):
+        tf.import_graph_def(exported, return_elements=["b"])
+
+
+def test_colocation_groups_move_with_the_prefix():
+    exported = graph_def(CONST % ("a", "1") + CONST.replace("node {", 'node { attr { key: "_class" value { list { s: "loc:@a" } } }') % ("b", "2"))
+    (b,) = tf.import_graph_def(exported, return_elements=["b"], name="p")
+    assert b.colocation_groups() == [b"loc:@p/a"]
+
+
+def test_extract_sub_graph_and_remove_training_nodes():
+    x = tf.constant(1.0, name="x")
+    y = tf.identity(tf.identity(x, name="i"), name="y")
+    tf.negative(y, name="unused")
+    exported = tf.get_default_graph().as_graph_def()
+    cut = tf.graph_util.extract_sub_graph(exported, ["y"])
+    assert [n.name for n in cut.node] == ["x", "i", "y"]
+    clean = tf.graph_util.remove_training_nodes(cut, protected_nodes=["y"])
+    assert [n.name for n in clean.node] == ["x", "y"]
+
+
+@pytest.mark.parametrize("use_resource", [False, True])
+def test_freezing_variables(use_resource):
+    v = tf.get_variable("v", initializer=[1.0, 2.0], use_resource=use_resource)
+    out = tf.multiply(v, 3.0, name="out")
+    with tf.Session() as sess:
+        sess.run(tf.global_variables_initializer())
+        want = sess.run(out)
+        frozen = tf.graph_util.convert_variables_to_constants(sess, tf.get_default_graph().as_graph_def(), ["out"])
+    assert not any(n.op in ("VariableV2", "VarHandleOp", "Assign", "AssignVariableOp") for n in frozen.node)
+    with tf.Graph().as_default():
+        (again,) = tf.import_graph_def(frozen, return_elements=["out:0"])
+        with tf.Session() as sess:
+            assert sess.run(again).tolist() == want.tolist()
