@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from typing import Any
 
 import numpy as np
@@ -102,6 +103,37 @@ def repeat(input: Any, repeats: Any, axis: int | None = None, name: str | None =
         return raw.GatherV2(data, array_ops.reshape(rows, [-1]), axis)
 
 
+@export("eye", "linalg.eye")
+def eye(num_rows: Any, num_columns: Any = None, batch_shape: Any = None, dtype: Any = dtypes.float32, name: str | None = None) -> Tensor:
+    """A batch of identity matrices of `num_rows` x `num_columns` (square by default)."""
+    with name_scope(name, "eye", [num_rows, num_columns, batch_shape]):
+        square = num_columns is None
+        batch_shape = [] if batch_shape is None else batch_shape
+        num_columns = num_rows if num_columns is None else num_columns
+        if isinstance(num_rows, Tensor) or isinstance(num_columns, Tensor):
+            length: Any = raw.Minimum(num_rows, num_columns)
+        else:
+            if not isinstance(num_rows, numbers.Integral) or not isinstance(num_columns, numbers.Integral):
+                raise TypeError(
+                    "Arguments `num_rows` and `num_columns` must be positive integer values. "
+                    f"Received: num_rows={num_rows}, num_columns={num_columns}"
+                )
+            square = num_rows == num_columns
+            length = min(int(num_rows), int(num_columns))
+        if isinstance(batch_shape, Tensor) or isinstance(length, Tensor):
+            batch_shape = convert_to_tensor(batch_shape, name="shape", dtype_hint=dtypes.int32)
+            diagonal: Any = array_ops.concat((batch_shape, [length]), 0)
+            full: Any = None if square else array_ops.concat((batch_shape, [num_rows, num_columns]), 0)
+        else:
+            diagonal = (*batch_shape, length)
+            full = None if square else (*batch_shape, num_rows, num_columns)
+        ones = array_ops.ones(diagonal, dtype)
+        if square:
+            zero = np.zeros((), dtypes.as_dtype(dtype).np)
+            return raw.MatrixDiagV3(ones, 0, -1, -1, zero, name="diag")
+        return raw.MatrixSetDiagV3(array_ops.zeros(full, dtype), ones, 0, name="set_diag")
+
+
 # -- masks and one-hot ------------------------------------------------------------------------------------------------
 
 
@@ -115,7 +147,8 @@ def sequence_mask(lengths: Any, maxlen: Any = None, dtype: Any = dtypes.bool, na
         lengths = convert_to_tensor(lengths)
         if maxlen is None:
             axes = raw.Range(0, raw.Rank(lengths), 1) if lengths.dims is None else _constant(np.arange(len(lengths.dims), dtype=np.int32))
-            maxlen = raw.Maximum(_constant(0, lengths.dtype.base_dtype), raw.Max(lengths, axes))
+            longest = raw.Max(lengths, axes)
+            maxlen = raw.Maximum(_constant(0, lengths.dtype.base_dtype), longest)
         else:
             maxlen = convert_to_tensor(maxlen)
         if maxlen.dims not in (None, ()):

@@ -335,7 +335,7 @@ def stack(values: Any, axis: int = 0, name: str = "stack") -> Tensor:
     """The tensors along a new dimension at position `axis`."""
     if axis == 0:
         try:
-            value = convert_to_tensor(list(values), name=name)
+            value = convert_to_tensor(values, name=name)
             if value.dims is not None:
                 return value
         except (TypeError, ValueError):

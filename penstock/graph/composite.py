@@ -94,11 +94,14 @@ class SparseTensor:
     def __init__(self, indices: Any, values: Any, dense_shape: Any) -> None:
         from penstock import dtypes
         from penstock.graph.convert import convert_to_tensor
+        from penstock.graph.defaults import get_default_graph, graph_scope
 
         self._static_shape: TensorShape | None = None
-        self._indices = convert_to_tensor(indices, dtype=dtypes.int64, name="indices")
-        self._values = convert_to_tensor(values, name="values")
-        self._dense_shape = convert_to_tensor(dense_shape, dtype=dtypes.int64, name="dense_shape")
+        graph = next((v.graph for v in (indices, values, dense_shape) if isinstance(v, Tensor)), None) or get_default_graph()
+        with graph_scope(graph), graph.name_scope("SparseTensor"):
+            self._indices = convert_to_tensor(indices, dtype=dtypes.int64, name="indices")
+            self._values = convert_to_tensor(values, name="values")
+            self._dense_shape = convert_to_tensor(dense_shape, dtype=dtypes.int64, name="dense_shape")
         for tensor, rank, what in ((self._indices, 2, "indices"), (self._values, 1, "values"), (self._dense_shape, 1, "dense_shape")):
             if tensor.dims is not None and len(tensor.dims) != rank:
                 raise ValueError(f"Shape {tensor.shape} must have rank {rank} ({what} of a SparseTensor)")

@@ -151,16 +151,20 @@ def _pack(values: Any, want: DType | None, name: str | None, prefer: Any) -> Ten
 
     if want is None:
         want = _dtype_of_first_tensor(values)
+    return _pack_level(values, want, prefer, raw, name or "packed")
+
+
+def _pack_level(values: Any, want: DType | None, prefer: Any, raw: Any, name: str) -> Tensor:
     graph = get_default_graph()
-    with graph.name_scope(name or "packed"):
-        return _pack_level(values, want, prefer, raw)
+    with graph.name_scope(name) as scope:
+        return raw.Pack(_pack_parts(values, want, prefer, raw), axis=0, name=scope)
 
 
-def _pack_level(values: Any, want: DType | None, prefer: Any, raw: Any) -> Tensor:
+def _pack_parts(values: Any, want: DType | None, prefer: Any, raw: Any) -> list[Tensor]:
     parts = []
     for i, v in enumerate(values):
         if isinstance(v, (list, tuple)) and _holds_tensor(v):
-            parts.append(_pack_level(v, want, prefer, raw))
+            parts.append(_pack_level(v, want, prefer, raw, str(i)))
         elif want is not None and _is_tensor_like(v):
             part = convert_to_tensor(v)
             if part.dtype.base_dtype != want:
@@ -168,9 +172,7 @@ def _pack_level(values: Any, want: DType | None, prefer: Any, raw: Any) -> Tenso
             parts.append(part)
         else:
             parts.append(convert_to_tensor(v, want, name=str(i), preferred_dtype=prefer))
-    graph = get_default_graph()
-    scope = graph.get_name_scope()
-    return raw.Pack(parts, axis=0, name=scope + "/" if scope else None)
+    return parts
 
 
 def _is_tensor_like(value: Any) -> bool:

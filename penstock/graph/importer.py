@@ -6,8 +6,8 @@ Nothing is added to the target graph until the whole GraphDef is known to be sou
 
 from __future__ import annotations
 
+import heapq
 import re
-from collections import deque
 from typing import Any
 
 from penstock import errors
@@ -104,18 +104,15 @@ def _input_map(graph: Graph, given: dict) -> _InputMap:
         return mapping
     if not isinstance(given, dict) or not all(isinstance(k, str) for k in given):
         raise TypeError(f"Argument `input_map` must be a dictionary mapping strings to Tensor objects. Received {given!r}.")
-    with graph.as_default(), graph.name_scope("_inputs"):
-        for key, value in given.items():
-            mapping.keys.append(key)
-            if key.startswith("^"):
-                op = value if isinstance(value, Operation) else value.op
-                mapping.controls[key[1:]] = op
-                mapping.key_of["^" + key[1:]] = key
-                continue
-            tensor = convert_to_tensor(value)
-            where = parse_tensor_name(key)
-            mapping.tensors[where] = tensor
-            mapping.key_of[where] = key
+    for key, value in given.items():
+        mapping.keys.append(key)
+        if key.startswith("^"):
+            mapping.controls[key[1:]] = value if isinstance(value, Operation) else value.op
+            mapping.key_of[key] = key
+            continue
+        where = parse_tensor_name(key)
+        mapping.tensors[where] = convert_to_tensor(value, name="input_map")
+        mapping.key_of[where] = key
     return mapping
 
 
@@ -270,10 +267,12 @@ class GraphReader:
             raise ValueError(f"Node '{node.name}': {error}") from error
 
     def _sort(self, parsed: dict, described: dict, by_name: dict[str, Any]) -> list:
-        """Topological order in which a Merge does not wait for a NextIteration; stable in the order of the file."""
+        """Topological order in which a Merge does not wait for a NextIteration; the order of the file where that is one."""
         pending: dict[str, int] = {}
         consumers: dict[str, list[str]] = {}
-        ready: deque[str] = deque()
+        position = {name: i for i, name in enumerate(by_name)}
+        names = list(by_name)
+        ready: list[int] = []
         for node in self.nodes:
             data, control = parsed[node.name]
             count = 0
@@ -285,16 +284,16 @@ class GraphReader:
                 count += 1
             pending[node.name] = count
             if count == 0:
-                ready.append(node.name)
+                ready.append(position[node.name])
         order = []
-        while ready:
-            current = ready.popleft()
+        while ready:  # already a heap: positions were added in rising order
+            current = names[heapq.heappop(ready)]
             attrs, opdef = described[current]
             order.append((by_name[current], parsed[current], attrs, opdef))
             for consumer in consumers.get(current, ()):
                 pending[consumer] -= 1
                 if pending[consumer] == 0:
-                    ready.append(consumer)
+                    heapq.heappush(ready, position[consumer])
         if len(order) != len(self.nodes):
             stuck = [name for name, count in pending.items() if count > 0]
             raise ValueError(f"Graph contains a cycle: {len(stuck)} nodes wait for each other, among them {', '.join(repr(s) for s in stuck[:5])}. Only a Merge may take its input from a NextIteration further down.")

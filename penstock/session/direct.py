@@ -38,6 +38,7 @@ from penstock.runtime.threads import SessionPools
 from penstock.session.config import SessionConfig
 from penstock.session.factory import register_session_factory
 from penstock.session.handles import SessionState
+from penstock.session.kept import kept_feeds
 from penstock.session.partial import PartialRun
 
 _handles = itertools.count(1)
@@ -46,7 +47,7 @@ _handles = itertools.count(1)
 class Prepared:
     """A compiled signature."""
 
-    __slots__ = ("executors", "n_fetches", "partitions", "runtime", "signature", "steps")
+    __slots__ = ("executors", "kept", "n_fetches", "partitions", "runtime", "signature", "steps")
 
     def __init__(self, runtime: DirectRuntime, signature: Signature, executors: list[Executor], partitions: dict[str, Graph]) -> None:
         self.runtime = runtime
@@ -54,6 +55,7 @@ class Prepared:
         self.executors = executors
         self.partitions = partitions
         self.n_fetches = len(signature.fetches)
+        self.kept = kept_feeds(partitions)
         self.steps = 0
 
     def run(self, args: list[Any]) -> list[Any]:
@@ -61,6 +63,8 @@ class Prepared:
         runtime = self.runtime
         if runtime.closed:
             raise RuntimeError("Attempted to use a closed Session.")
+        if self.kept:
+            args = self.own_feeds(args)
         frame = CallFrame(args, self.n_fetches)
         step = Step(
             frame,
@@ -87,6 +91,15 @@ class Prepared:
                     f"Retval[{i}] does not have value: the fetch '{self.signature.fetches[i]}' was not computed, because it is on a branch that was not taken."
                 )
         return retvals
+
+
+    def own_feeds(self, args: list[Any]) -> list[Any]:
+        """The arguments, with copies of those that may outlive the step."""
+        args = list(args)
+        for i in self.kept:
+            if args[i].__class__ is np.ndarray:
+                args[i] = args[i].copy()
+        return args
 
 
 def owned(value: np.ndarray) -> np.ndarray:
@@ -205,7 +218,7 @@ class DirectRuntime:
         prepared.steps += 1
         costs = self._wants_costs(prepared)
         collector = Collector() if trace or costs else None
-        frame = CallFrame(args, prepared.n_fetches)
+        frame = CallFrame(prepared.own_feeds(args) if prepared.kept else args, prepared.n_fetches)
         step = Step(
             frame, cancellation=self.cancellation, session_state=self.session_state, functions=self.functions, collector=collector, pool=pool,
             timeout=timeout,

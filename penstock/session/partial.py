@@ -14,6 +14,8 @@ from __future__ import annotations
 import threading
 from typing import Any
 
+import numpy as np
+
 from penstock import errors
 from penstock.graph.ir import Graph, Tensor
 from penstock.pipeline.prune import CLIENT_DEVICE_INCARNATION
@@ -49,7 +51,7 @@ class PartialRun:
             self.pending_feeds -= set(feeds)
             self.pending_fetches -= set(fetches)
         for name, value in feeds.items():
-            self.step.rendezvous.send(self._key(name), value, False)
+            self.step.rendezvous.send(self._key(name), np.array(value, copy=True) if isinstance(value, np.ndarray) else value, False)
         results = [self._receive(name) for name in fetches]
         if not self.pending_fetches and not self.pending_feeds:
             self.done.wait()

@@ -281,6 +281,9 @@ def index_shuffle(index: np.ndarray, key: np.ndarray, limit: np.ndarray, rounds:
         who = np.flatnonzero((bits == size) & (limit > 0))
         if not who.size:
             continue
+        if size == 16:
+            _shuffle_by_table(index, key, limit, rounds, who, out)
+            continue
         width = size // 2
         keys = _round_keys([word & _ones(width) for word in key[who].T], width, rounds)
         value = index[who]
@@ -290,6 +293,23 @@ def index_shuffle(index: np.ndarray, key: np.ndarray, limit: np.ndarray, rounds:
             out[who[done]] = value[done]
             value, who, keys = value[~done], who[~done], [k[~done] for k in keys]
     return out
+
+
+def _shuffle_by_table(index: np.ndarray, key: np.ndarray, limit: np.ndarray, rounds: int, who: np.ndarray, out: np.ndarray) -> None:
+    """For 16 bits: encrypts all numbers at once, because a small limit can take thousands of steps."""
+    cases, case_of = np.unique(np.column_stack([key[who], limit[who]]), axis=0, return_inverse=True)
+    for i, (*words, top) in enumerate(cases.tolist()):
+        keys = _round_keys([np.array([word & 0xFF], np.uint64) for word in words], 8, rounds)
+        step = _encrypt(np.arange(1 << 16, dtype=np.uint64), keys, 8).tolist()
+        here = who[case_of == i]
+        starts, start_of = np.unique(index[here], return_inverse=True)
+        ends = []
+        for value in starts.tolist():
+            value = step[value & 0xFFFF]
+            while value > top:
+                value = step[value]
+            ends.append(value)
+        out[here] = np.array(ends, np.uint64)[start_of]
 
 
 def _ones(width: int) -> np.uint64:
