@@ -67,7 +67,7 @@ def cond(
     graph = get_default_graph()
     with graph.name_scope(name or "cond"):
         if isinstance(pred, bool):
-            raise TypeError("pred must not be a Python bool")
+            raise TypeError("'pred' must not be a Python bool.")
         p_2, p_1 = switch(pred, pred)
         pivot_1 = identity(p_1, name="switch_t")
         pivot_2 = identity(p_2, name="switch_f")

@@ -239,3 +239,5 @@ def executing_eagerly() -> bool:
 def enable_eager_execution(config: Any = None, device_policy: Any = None, execution_mode: Any = None) -> None:
     """Not available: Penstock runs graphs."""
     raise errors.UnimplementedError("Eager execution is not part of Penstock: build a graph and run it in a tf.Session.")
+
+export_lazy("train.Timeline", "penstock.tools.timeline:Timeline")

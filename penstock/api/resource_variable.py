@@ -149,6 +149,11 @@ class ResourceVariable(Variable):
         return self._handle.op
 
     @property
+    def _control_input_op(self) -> Operation:
+        """What a control dependency on the variable waits for: its handle, or the write; never a read."""
+        return self.op
+
+    @property
     def graph(self) -> Graph:
         return self._handle.graph
 

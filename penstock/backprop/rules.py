@@ -32,6 +32,27 @@ class Builder:
         setattr(self, name, function)
         return function
 
+    # As in TF, what the static shape tells is a constant; that also saves histories in the gradients of loops.
+
+    @staticmethod
+    def Shape(input: Tensor, out_type: Any = dtypes.int32, name: str | None = None) -> Tensor:
+        if input.dims is not None and None not in input.dims:
+            return constant(np.array(input.dims, dtypes.as_dtype(out_type).np), out_type, name=name or "Shape")
+        return raw.Shape(input, out_type=out_type, name=name)
+
+    @staticmethod
+    def Size(input: Tensor, out_type: Any = dtypes.int32, name: str | None = None) -> Tensor:
+        if input.dims is not None and None not in input.dims:
+            size = int(np.prod(input.dims, dtype=np.int64))
+            return constant(size, out_type, name=name or "Size")
+        return raw.Size(input, out_type=out_type, name=name)
+
+    @staticmethod
+    def Rank(input: Tensor, name: str | None = None) -> Tensor:
+        if input.dims is not None:
+            return constant(len(input.dims), dtypes.int32, name=name or "Rank")
+        return raw.Rank(input, name=name)
+
     @staticmethod
     def const(value: Any, dtype: Any = None, name: str = "Const") -> Tensor:
         """A constant."""
@@ -40,9 +61,7 @@ class Builder:
     @staticmethod
     def shape(x: Tensor, out_type: Any = dtypes.int32, name: str = "Shape") -> Tensor:
         """tf.shape: a constant if the static shape is known."""
-        if x.dims is not None and None not in x.dims:
-            return constant(np.array(x.dims, dtypes.as_dtype(out_type).np), out_type, name=name)
-        return raw.Shape(x, out_type=out_type, name=name)
+        return Builder.Shape(x, out_type, name)
 
     @staticmethod
     def zeros(shape: Any, dtype: Any) -> Tensor:

@@ -13,10 +13,15 @@ from penstock import dtypes
 from penstock.dtypes import DType
 from penstock.graph.bind import arg_ranges
 from penstock.graph.build import canonical_attr, check_attr, check_attrs, create_node, output_dtypes
-from penstock.graph.convert import convert_to_tensor
+from penstock.graph.convert import convert_to_tensor, natural_dtype
 from penstock.graph.defaults import get_default_graph, graph_scope
 from penstock.graph.ir import Graph, Operation, Tensor
 from penstock.graph.opdef import MISSING, ArgDef, OpDef
+from penstock.shapes import TensorShape
+from penstock.shapes import TensorShape
+
+
+_UNKNOWN_SHAPE = TensorShape(None)
 
 
 def apply_op(opdef: OpDef, args: list[Any], attrs: dict[str, Any], name: str | None = None) -> Operation:
@@ -25,7 +30,15 @@ def apply_op(opdef: OpDef, args: list[Any], attrs: dict[str, Any], name: str | N
     if name is None:
         name = opdef.name
     scope = name[:-1] if name.endswith("/") else graph.unique_name(_checked(name, graph))
-    known = {key: canonical_attr(opdef.attrs.get(key), value, opdef) for key, value in attrs.items() if value is not None}
+    known = {}
+    for key, value in attrs.items():
+        attr = opdef.attrs.get(key)
+        if value is not None:
+            known[key] = canonical_attr(attr, value, opdef)
+        elif attr is not None and attr.kind == "shape":
+            known[key] = _UNKNOWN_SHAPE  # everywhere else, None means that the attribute is not given
+    if len(known) != len(attrs):
+        _unknown_shapes(opdef, attrs, known)
     inputs = _fast_inputs(opdef, args, known)
     if inputs is None:
         inputs = _converted_inputs(graph, scope, opdef, args, known)
@@ -48,6 +61,14 @@ def _ref_ops(opdef: OpDef, inputs: list[Tensor], attrs: dict[str, Any]) -> list[
         return []
     ranges = zip(opdef.inputs, arg_ranges(opdef.inputs, attrs), strict=True)
     return [tensor.op for arg, (start, stop, _) in ranges if arg.is_ref for tensor in inputs[start:stop]]
+
+
+def _unknown_shapes(opdef: OpDef, attrs: dict[str, Any], known: dict[str, Any]) -> None:
+    """None for an attribute means its default, but for a shape it is a value: nothing is known."""
+    for key, value in attrs.items():
+        attr = opdef.attrs.get(key)
+        if value is None and attr is not None and attr.kind == "shape":
+            known[key] = TensorShape(None)
 
 
 def _checked(name: str, graph: Graph) -> str:
@@ -127,8 +148,10 @@ def _convert_argument(opdef: OpDef, arg: ArgDef, value: Any, known: dict[str, An
     want = arg.dtype if arg.dtype is not None else known.get(arg.type_attr)
     prefer = None
     if want is None:
-        default = opdef.attrs[arg.type_attr].default
-        prefer = None if default is MISSING else default
+        attr = opdef.attrs[arg.type_attr]
+        # The default type is for values whose own type the op does not take.
+        if attr.default is not MISSING and (attr.allowed is None or natural_dtype(value) not in attr.allowed):
+            prefer = attr.default
     tensor = _convert_one(opdef, arg, value, want, prefer, source)
     dtype = tensor.dtype.base_dtype
     if arg.type_attr and arg.type_attr not in known:

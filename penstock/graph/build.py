@@ -76,7 +76,8 @@ def _apply_colocation(graph: Graph, op: Operation) -> None:
         groups.extend(g for g in other.colocation_groups() if g not in groups)
         if other.device:
             op.device = other.device
-    op.attrs = {**op.attrs, "_class": sorted(set(op.attrs.get("_class", [])) | set(groups))}
+    # Colocation scopes win over a `_class` that an attribute scope gave.
+    op.attrs = {**op.attrs, "_class": sorted(groups)}
 
 
 def create_op(graph: Graph, op_type: str, inputs: list[Tensor], attrs: dict[str, Any], name: str | None) -> Operation:

@@ -91,6 +91,16 @@ def convert_to_tensor(
     return _constant(value, want, name, prefer)
 
 
+def natural_dtype(value: Any) -> DType | None:
+    """The type that a plain Python or NumPy value becomes if nothing asks for another; None for anything else."""
+    if isinstance(value, _PLAIN) or (isinstance(value, (list, tuple)) and not _holds_tensor(value)):
+        try:
+            return convert_typed(value, None, None)[0]
+        except (TypeError, ValueError):
+            return None
+    return None
+
+
 def internal_convert_n(values: Any, dtype: Any = None, name: str | None = None, preferred_dtype: Any = None) -> list[Tensor]:
     if not isinstance(values, (list, tuple)):
         raise TypeError("values must be a sequence.")

@@ -39,13 +39,40 @@ def _result_class(opdef: OpDef) -> Any:
     return found
 
 
+_AXIS = {"reduction_indices": "axis"}
+PYTHON_NAMES: dict[str, dict[str, str]] = {
+    **{name: _AXIS for name in ("All", "Any", "EuclideanNorm", "Max", "Mean", "Min", "Prod", "Sum")},
+    "ExpandDims": {"dim": "axis"},
+    "Select": {"t": "x", "e": "y"},
+    "Split": {"split_dim": "axis"},
+    "SplitV": {"split_dim": "axis"},
+    "Squeeze": {"squeeze_dims": "axis"},
+    "Where": {"input": "condition"},
+}
+"""Arguments that TF's `tf.raw_ops` calls otherwise than the op's signature does; both names are taken here."""
+
+
+# Where `tf.raw_ops` calls an argument otherwise than the op's signature does: name there -> name in the signature.
+_RENAMED: dict[str, dict[str, str]] = {
+    **dict.fromkeys(("All", "Any", "EuclideanNorm", "Max", "Mean", "Min", "Prod", "Sum"), {"axis": "reduction_indices"}),
+    **dict.fromkeys(("Split", "SplitV"), {"axis": "split_dim"}),
+    "ExpandDims": {"axis": "dim"},
+    "Squeeze": {"axis": "squeeze_dims"},
+    "Select": {"x": "t", "y": "e"},
+    "Where": {"condition": "input"},
+}
+
+
 def make_raw(opdef: OpDef) -> Callable[..., Any]:
     """The raw function of one op: inputs by position or TF's argument name, attributes by keyword."""
     names = [arg.name for arg in opdef.inputs]
     attrs = opdef.attrs
+    renamed = {python: own for own, python in PYTHON_NAMES.get(opdef.name, {}).items()}
 
     def raw_op(*args: Any, name: str | None = None, **keywords: Any) -> Any:
         values = list(args)
+        if renamed:
+            keywords = {renamed.get(key, key): value for key, value in keywords.items()}
         if len(values) != len(names):
             if len(values) > len(names):
                 raise TypeError(f"{opdef.name} takes at most {len(names)} inputs ({', '.join(names)}); attributes go by keyword")

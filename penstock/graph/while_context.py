@@ -182,7 +182,8 @@ class WhileContext(ControlFlowContext):
         """Control inputs from outside become data: an Identity in here reads their first output through an Enter."""
         graph = op.graph
         old = graph._name_stack
-        graph._name_stack = op.name
+        if op.type != "Const":  # constants have no scope of their own
+            graph._name_stack = op.name
         try:
             with graph.control_dependencies(None):
                 self.Enter()

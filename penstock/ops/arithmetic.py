@@ -73,7 +73,7 @@ def mul_no_nan(x: Any, y: Any) -> Any:
 
 
 def mul_no_nan_grad(g: Any, op: Any, dz: Any) -> list[Any]:
-    return reduce_to(g, op.x, op.y, lambda: g.MulNoNan(dz, conj(g, op.y)), lambda: g.MulNoNan(conj(g, op.x), dz))
+    return reduce_to(g, op.x, op.y, lambda: g.MulNoNan(dz, op.y), lambda: g.MulNoNan(op.x, dz))
 
 
 op("MulNoNan(x: T, y: T) -> (z: T) [T: type in FLOATS|COMPLEX]",
@@ -220,16 +220,12 @@ def floor_mod_grad(g: Any, op: Any, dz: Any) -> list[Any]:
     return reduce_to(g, op.x, op.y, lambda: dz, lambda: g.Mul(dz, g.Neg(g.FloorDiv(op.x, op.y))))
 
 
-def truncate_mod_grad(g: Any, op: Any, dz: Any) -> list[Any]:
-    return reduce_to(g, op.x, op.y, lambda: dz, lambda: g.Mul(dz, g.Neg(g.TruncateDiv(op.x, op.y))))
-
-
 op("FloorMod(x: T, y: T) -> (z: T) [T: type in FLOATS|INTS]",
    shape=broadcast, numpy=floor_mod_kernel, grad=floor_mod_grad, samples=[*NONZERO, SPECIAL, SIGNS], errors=MISFITS + BY_ZERO)
 op("Mod(x: T, y: T) -> (z: T) [T: type in {int32, int64, half, bfloat16, float, double}]",
    shape=broadcast, numpy=mod_kernel, samples=[*NONZERO, SPECIAL, SIGNS], errors=MISFITS + BY_ZERO)
 op("TruncateMod(x: T, y: T) -> (z: T) [T: type in {int32, int64, bfloat16, half, float, double}]",
-   shape=broadcast, numpy=truncate_mod_kernel, grad=truncate_mod_grad, samples=[*NONZERO, SPECIAL, SIGNS], errors=MISFITS)
+   shape=broadcast, numpy=truncate_mod_kernel, samples=[*NONZERO, SPECIAL, SIGNS], errors=MISFITS)
 
 # -- powers -----------------------------------------------------------------------------------------------------------
 
@@ -291,18 +287,18 @@ def _not_zero(g: Any, x: Any) -> Any:
 
 
 def xlogy_grad(g: Any, op: Any, dz: Any) -> list[Any]:
-    x, y = conj(g, op.x), conj(g, op.y)
+    x, y = op.x, op.y
     return reduce_to(g, op.x, op.y, lambda: g.Mul(g.Xlogy(_not_zero(g, x), y), dz), lambda: g.Mul(g.Xdivy(x, y), dz))
 
 
 def xlog1py_grad(g: Any, op: Any, dz: Any) -> list[Any]:
-    x, y = conj(g, op.x), conj(g, op.y)
+    x, y = op.x, op.y
     return reduce_to(g, op.x, op.y, lambda: g.Mul(g.Xlog1py(_not_zero(g, x), y), dz),
                      lambda: g.Mul(g.Xdivy(x, g.AddV2(y, 1)), dz))  # fmt: skip
 
 
 def xdivy_grad(g: Any, op: Any, dz: Any) -> list[Any]:
-    x, y = conj(g, op.x), conj(g, op.y)
+    x, y = op.x, op.y
     return reduce_to(g, op.x, op.y, lambda: g.Mul(g.Xdivy(_not_zero(g, x), y), dz),
                      lambda: g.Mul(g.Xdivy(g.Neg(x), g.Square(y)), dz))  # fmt: skip
 

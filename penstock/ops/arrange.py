@@ -10,7 +10,7 @@ from penstock.errors import InvalidArgumentError
 from penstock.graph.ir import Dims
 from penstock.ops.declare import NOT_DIFFERENTIABLE, op, with_rank
 from penstock.ops.samples import arr, empty, normal, strings
-from penstock.shapes import format_dims
+from penstock.shapes import format_dims, merge_dims
 
 # -- Tile -------------------------------------------------------------------------------------------------------------
 
@@ -409,6 +409,7 @@ def roll_shape(c: Any) -> Dims:
     for i in (1, 2):
         if c.dims(i) is not None and len(c.dims(i)) > 1:
             raise ValueError(f"Shape must be at most rank 1 but is rank {len(c.dims(i))}")
+    merge_dims(c.dims(1), c.dims(2))
     dims = c.dims(0)
     if dims == ():
         raise ValueError("Shape must be at least rank 1 but is rank 0")
@@ -424,7 +425,7 @@ op("Roll(input: T, shift: Tshift, axis: Taxis) -> (output: T) [T: type; Tshift: 
        dict(input=empty(0, 3), shift=arr(1), axis=arr(0)),
        dict(input=strings(["a", "b", "c"]), shift=arr(-1), axis=arr(0)),
    ],
-   errors=[(dict(input=[1.0], shift=[1, 1], axis=[0]), InvalidArgumentError, "shift and axis must have the same size")])  # fmt: skip
+   errors=[(dict(input=[1.0], shift=[1, 1], axis=[0]), InvalidArgumentError, "shift and axis must have the same size|must be equal")])  # fmt: skip
 
 # -- OneHot -----------------------------------------------------------------------------------------------------------
 

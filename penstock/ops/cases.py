@@ -57,6 +57,10 @@ def cases(opdef: OpDef, every_type: bool = False) -> Iterator[Case]:
 def expand(opdef: OpDef, index: int, sample: dict[str, Any], every_type: bool = False) -> Iterator[Case]:
     """One sample as cases."""
     attrs = {k: v for k, v in sample.items() if k in opdef.attrs and not any(a.name == k for a in opdef.inputs)}
+    tied = {name for arg in opdef.inputs for name in (arg.type_attr, arg.list_attr)}
+    for name, attr in opdef.attrs.items():
+        if attr.kind == "type" and attr.default is MISSING and name not in attrs and name not in tied:
+            attrs[name] = next((t for t in _PREFERRED if attr.allowed is None or t in attr.allowed), None)
     main = _adaptable_attr(opdef, sample, attrs)
     if main is None:
         yield Case(opdef, index, _inputs(opdef, sample, attrs, {}), attrs, None)

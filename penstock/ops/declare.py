@@ -135,7 +135,7 @@ def vector(length: int | None = None) -> Rule:
     return lambda c: (length,)
 
 
-def with_rank(c: ShapeContext, i: int, rank: int) -> Dims:
+def with_rank(c: ShapeContext, i: int, rank: int) -> tuple[int | None, ...]:
     """Dims of input `i`, which must have `rank` dimensions; unknown dims of that rank if the rank is unknown."""
     dims = c.inputs[i].dims
     if dims is None:

@@ -14,7 +14,7 @@ from penstock.graph.ir import Dims, Operation
 from penstock.ops.constant import blank
 from penstock.ops.declare import op, with_rank_at_least
 from penstock.ops.kernels.rows import check_indices, nd_rows, scatter_nd
-from penstock.ops.samples import arr, empty, ints, normal, strings
+from penstock.ops.samples import arr, empty, ints, normal, program, strings
 from penstock.shapes import format_dims, merge_dims
 
 # -- Gather -----------------------------------------------------------------------------------------------------------
@@ -121,60 +121,41 @@ def _row_slices(g: Any, params: Any, indices: Any, dy: Any) -> IndexedSlices:
 
 
 def gather_v2_grad(g: Any, op: Any, dy: Any) -> list:
-    axis, batch = known_value(op.axis), op.attr("batch_dims")
-    if axis is not None and int(axis) == 0 and batch == 0:
+    axis = known_value(op.axis)
+    if axis is not None and int(axis) == 0 and op.attr("batch_dims") == 0:
         return [_row_slices(g, op.params, op.indices, dy), None, None]
-    if op.params.dims is not None and op.indices.dims is not None and axis is not None:
-        return [_dense_gather_grad(g, op, dy, int(axis) % len(op.params.dims), batch), None, None]
-    return [_dynamic_gather_grad(g, op, dy), None, None]
+    return [_dense_gather_grad(g, op, dy), None, None]
 
 
-def _dense_gather_grad(g: Any, op: Any, dy: Any, axis: int, batch: int) -> Any:
-    """Sums the gradient's slices over equal indices, with all ranks known.
+def _dense_gather_grad(g: Any, op: Any, dy: Any) -> Any:
+    """Sums the gradient's slices over equal indices.
 
-    The batch dimensions become part of the segment number, the axis goes in front and comes back afterwards.
+    The dimension of the indices goes to the front, behind the batch dimensions, which become part of the segment's number;
+    afterwards everything goes back to its place.
     """
-    rank, index_rank = len(op.params.dims), len(op.indices.dims)
-    batch = batch + index_rank if batch < 0 else batch
-    params_shape = g.Shape(op.params)
-    inner = index_rank - batch
-    # dy: batch + params[batch:axis] + indices[batch:] + params[axis+1:]
-    middle = list(range(batch, axis))
-    picked = list(range(axis, axis + inner))
-    tail = list(range(axis + inner, rank - 1 + inner))
-    front = g.Transpose(dy, [*range(batch), *picked, *middle, *tail])
-    if batch == 0:
-        segments, count = op.indices, g.GatherV2(params_shape, axis, 0)
-    else:
-        length = g.GatherV2(params_shape, axis, 0)
-        number = g.Prod(g.Slice(params_shape, [0], [batch]), 0)
-        batch_shape = g.Slice(params_shape, [0], [batch])
-        if inner:
-            batch_shape = g.ConcatV2([batch_shape, g.const([1] * inner, "int32")], 0)
-        offsets = g.Mul(g.Reshape(g.Range(0, number, 1), batch_shape), length)
-        offsets = g.Cast(offsets, DstT=op.indices.dtype.base_dtype)
-        segments, count = g.AddV2(op.indices, offsets), g.Mul(number, length)
-    summed = g.UnsortedSegmentSum(front, segments, count)
-    order = [*range(batch), axis, *range(batch, axis), *range(axis + 1, rank)]
-    moved_shape = g.GatherV2(params_shape, order, 0)
-    back = [order.index(i) for i in range(rank)]
-    return g.Transpose(g.Reshape(summed, moved_shape), back)
-
-
-def _dynamic_gather_grad(g: Any, op: Any, dy: Any) -> Any:
-    """The same with ranks that only the step knows; batch dimensions need static ranks."""
-    if op.attr("batch_dims"):
-        raise ValueError("The gradient of a gather with batch_dims needs params, indices and axis of statically known rank and value.")
-    rank, index_rank = g.Rank(op.params), g.Rank(op.indices)
+    rank, index_rank, shape = g.Rank(op.params), g.Rank(op.indices), g.Shape(op.params)
+    batch = op.attr("batch_dims")
+    batch = g.AddV2(index_rank, batch) if batch < 0 else g.const(batch, "int32")
     axis = g.FloorMod(g.Cast(op.axis, DstT="int32"), rank)
-    shape = g.Shape(op.params)
-    picked = g.Range(axis, g.AddV2(axis, index_rank), 1)
-    before = g.Range(0, axis, 1)
-    after = g.Range(g.AddV2(axis, index_rank), g.Sub(g.AddV2(rank, index_rank), 1), 1)
-    front = g.Transpose(dy, g.ConcatV2([picked, before, after], 0))
-    summed = g.UnsortedSegmentSum(front, op.indices, g.GatherV2(shape, axis, 0))
-    order = g.ConcatV2([g.Range(1, g.AddV2(axis, 1), 1), g.const([0], "int32"), g.Range(g.AddV2(axis, 1), rank, 1)], 0)
-    return g.Transpose(summed, order)
+    # dy has the dimensions batch, params[batch:axis], indices[batch:], params[axis + 1:].
+    inner = g.Sub(index_rank, batch)
+    tail = g.AddV2(axis, inner)
+    end = g.Sub(g.AddV2(rank, inner), 1)
+    front = g.Transpose(
+        dy, g.ConcatV2([g.Range(0, batch, 1), g.Range(axis, tail, 1), g.Range(batch, axis, 1), g.Range(tail, end, 1)], 0)
+    )
+    length = g.GatherV2(shape, axis, 0)
+    segments, count = op.indices, length
+    if op.attr("batch_dims"):
+        batch_shape = g.Slice(shape, [0], g.ExpandDims(batch, 0))
+        number = g.Prod(batch_shape, [0])
+        offsets = g.Reshape(g.Mul(g.Range(0, number, 1), length), g.ConcatV2([batch_shape, g.Fill(g.ExpandDims(inner, 0), 1)], 0))
+        segments = g.AddV2(op.indices, g.Cast(offsets, DstT=op.indices.dtype.base_dtype))
+        count = g.Mul(number, length)
+    summed = g.UnsortedSegmentSum(front, segments, count)
+    after = g.Range(g.AddV2(axis, 1), rank, 1)
+    order = g.ConcatV2([g.Range(0, batch, 1), g.ExpandDims(axis, 0), g.Range(batch, axis, 1), after], 0)
+    return g.Transpose(g.Reshape(summed, g.GatherV2(shape, order, 0)), g.InvertPermutation(order))
 
 
 op("Gather(params: Tparams, indices: Tindices) -> (output: Tparams)"
@@ -253,7 +234,7 @@ def gather_nd_grad(g: Any, op: Any, dy: Any) -> list:
     shape = g.Shape(op.params, out_type=indices.dtype.base_dtype)
     if indices.dims is not None and len(indices.dims) == 2 and indices.dims[-1] == 1:
         return [IndexedSlices(dy, g.Squeeze(indices, squeeze_dims=[-1]), shape), None]
-    return [g.ScatterNd(indices, dy, shape), None]
+    return [g.ScatterNd(indices, dy, shape, bad_indices_policy=op.attr("bad_indices_policy")), None]
 
 
 op("GatherNd(params: Tparams, indices: Tindices) -> (output: Tparams)"
@@ -274,6 +255,11 @@ op("GatherNd(params: Tparams, indices: Tindices) -> (output: Tparams)"
    ])  # fmt: skip
 
 # -- Scatter ----------------------------------------------------------------------------------------------------------
+
+
+def _gathered(g: Any, op: Any, dy: Any) -> Any:
+    """What a scatter's updates get of the gradient."""
+    return g.GatherNd(dy, op.indices, bad_indices_policy=op.attr("bad_indices_policy"))
 
 
 def scatter_nd_kernel(indices: Any, updates: Any, shape: np.ndarray, *, T: DType, bad_indices_policy: bytes) -> np.ndarray:
@@ -321,7 +307,7 @@ def scatter_nd_shape(c: Any) -> Dims:
 op("ScatterNd(indices: Tindices, updates: T, shape: Tindices) -> (output: T)"
    " [T: type; Tindices: type in {int16, int32, int64}; bad_indices_policy: string = '']",
    shape=scatter_nd_shape, numpy=scatter_nd_kernel, host_memory=["shape"],
-   grad=lambda g, op, dy: [None, g.GatherNd(dy, op.indices), None],
+   grad=lambda g, op, dy: [None, _gathered(g, op, dy), None],
    samples=[
        dict(indices=arr([[1], [1], [0]]), updates=normal(3), shape=arr([4])),
        dict(indices=arr([[1], [2]]), updates=normal(2, 3), shape=arr([4, 3])),
@@ -363,7 +349,7 @@ def tensor_scatter_shape(c: Any) -> Dims:
 
 
 def update_grad(g: Any, op: Any, dy: Any) -> list:
-    picked = g.GatherNd(dy, op.indices)
+    picked = _gathered(g, op, dy)
     return [g.TensorScatterUpdate(dy, op.indices, g.ZerosLike(op.updates)), None, picked]
 
 
@@ -395,11 +381,11 @@ op("TensorScatterUpdate(tensor: T, indices: Tindices, updates: T) -> (output: T)
    samples=[*_SCATTER_SAMPLES, dict(tensor=strings(["a", "b"]), indices=arr([[0]]), updates=strings(["x"]))], errors=_SCATTER_ERRORS)  # fmt: skip
 op("TensorScatterAdd(tensor: T, indices: Tindices, updates: T) -> (output: T)"
    " [T: type; Tindices: type in {int32, int64}; bad_indices_policy: string = '']",
-   shape=tensor_scatter_shape, numpy=_tensor_scatter("add"), grad=lambda g, op, dy: [dy, None, g.GatherNd(dy, op.indices)],
+   shape=tensor_scatter_shape, numpy=_tensor_scatter("add"), grad=lambda g, op, dy: [dy, None, _gathered(g, op, dy)],
    samples=[*_SCATTER_SAMPLES, _REPEATED], errors=_SCATTER_ERRORS)  # fmt: skip
 op("TensorScatterSub(tensor: T, indices: Tindices, updates: T) -> (output: T)"
    " [T: type; Tindices: type in {int32, int64}; bad_indices_policy: string = '']",
-   shape=tensor_scatter_shape, numpy=_tensor_scatter("sub"), grad=lambda g, op, dy: [dy, None, g.Neg(g.GatherNd(dy, op.indices))],
+   shape=tensor_scatter_shape, numpy=_tensor_scatter("sub"), grad=lambda g, op, dy: [dy, None, g.Neg(_gathered(g, op, dy))],
    samples=[*_SCATTER_SAMPLES, _REPEATED], errors=_SCATTER_ERRORS)  # fmt: skip
 for _how in ("Min", "Max"):
     op(f"TensorScatter{_how}(tensor: T, indices: Tindices, updates: T) -> (output: T)"
@@ -409,7 +395,7 @@ for _how in ("Min", "Max"):
 op("ScatterNdNonAliasingAdd(input: T, indices: Tindices, updates: T) -> (output: T) [T: type in {float, double, int32, uint8, int16, int8,"
    " complex64, int64, qint8, quint8, qint32, bfloat16, qint16, quint16, uint16, complex128, half, uint32, uint64, bool};"
    " Tindices: type in {int32, int64}; bad_indices_policy: string = '']",
-   shape=tensor_scatter_shape, numpy=_tensor_scatter("add"), grad=lambda g, op, dy: [dy, None, g.GatherNd(dy, op.indices)],
+   shape=tensor_scatter_shape, numpy=_tensor_scatter("add"), grad=lambda g, op, dy: [dy, None, _gathered(g, op, dy)],
    samples=[dict(input=normal(4, 3), indices=arr([[1], [3]]), updates=normal(2, 3))])  # fmt: skip
 
 
@@ -549,10 +535,18 @@ def _inplace(how: str) -> Any:
     return kernel
 
 
+def _inplace_program(how: str) -> Any:
+    # TF writes into its input's memory, so that the input must be one that nobody else sees.
+    def build(tf: Any) -> Any:
+        x = tf.fill([3, 2], tf.constant(1.5))
+        return getattr(tf.raw_ops, "Inplace" + how)(x=x, i=[0, 2, 0], v=[[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
+
+    return program(build)
+
+
 for _how in ("Update", "Add", "Sub"):
     op(f"Inplace{_how}(x: T, i: int32, v: T) -> (y: T) [T: type]",
-       shape=lambda c: c.dims(0), numpy=_inplace(_how.lower()),
-       samples=[dict(x=normal(3, 2), i=arr([0, 2, 0]), v=normal(3, 2))])  # fmt: skip
+       shape=lambda c: c.dims(0), numpy=_inplace(_how.lower()), samples=[_inplace_program(_how)])  # fmt: skip
 
 
 def parallel_concat_kernel(values: list[Any]) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Products of matrices: MatMul, its batched versions, and Einsum. Half and bfloat16 are multiplied and summed in float32."""
+"""Products of matrices and vectors: MatMul, its batched versions, Cross. Half and bfloat16 are multiplied and summed in float32."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from penstock import dtypes
 from penstock.dtypes import DType
-from penstock.errors import InvalidArgumentError
+from penstock.errors import FailedPreconditionError, InvalidArgumentError
 from penstock.ops.broadcasting import conj
 from penstock.ops.declare import op, with_rank, with_rank_at_least
 from penstock.ops.kernels.numeric import NARROW, widen
@@ -218,3 +218,33 @@ op(f"BatchMatMulV3(x: Ta, y: Tb) -> (output: Tout) [Ta: type in {_V3}; Tb: type 
    shape=batch_matmul_v2_shape, numpy=batch_matmul_v3_kernel, grad=batch_matmul_v3_grad, expensive=True,
    samples=[dict(x=normal(2, 2, 3, dtype=np.float32), y=normal(3, 4, dtype=np.float32), Tout=dtypes.float32),
             dict(x=ints(2, 3, dtype=np.int8), y=ints(3, 2, dtype=np.int8), Tout=dtypes.int32)])  # fmt: skip
+
+# -- cross products ---------------------------------------------------------------------------------------------------
+
+
+def cross_kernel(a: Any, b: Any) -> Any:
+    if a.shape != b.shape:
+        raise InvalidArgumentError(f"Both inputs must be of same shape: {format_dims(a.shape)} vs. {format_dims(b.shape)}")
+    if not a.ndim:
+        raise InvalidArgumentError(f"Input must be at least 1D{format_dims(a.shape)}")
+    if a.shape[-1] != 3:
+        raise FailedPreconditionError("Cross-products are only defined for 3-element vectors.")
+    x, y = widen(a), widen(b)
+    (x0, x1, x2), (y0, y1, y2) = ([v[..., i] for i in range(3)] for v in (x, y))
+    return np.stack([x1 * y2 - x2 * y1, x2 * y0 - x0 * y2, x0 * y1 - x1 * y0], axis=-1).astype(a.dtype)
+
+
+def cross_shape(c: Any) -> Dims:
+    with_rank_at_least(c, 0, 1)
+    with_rank_at_least(c, 1, 1)
+    dims = merge_dims(c.dims(0), c.dims(1))
+    if dims is not None:
+        merge_dim(dims[-1], 3)
+    return dims
+
+
+op("Cross(a: T, b: T) -> (product: T) [T: type in REALS]",
+   shape=cross_shape, numpy=cross_kernel, grad=lambda g, op, dy: [g.Cross(op.b, dy), g.Cross(dy, op.a)],
+   samples=[dict(a=ints(3), b=ints(3)), dict(a=normal(2, 3), b=normal(2, 3)), dict(a=empty(0, 3), b=empty(0, 3))],
+   errors=[(dict(a=normal(2), b=normal(2)), FailedPreconditionError, "Cross-products are only defined for 3-element vectors."),
+           (dict(a=normal(3), b=normal(1, 3)), InvalidArgumentError, "Both inputs must be of same shape")])  # fmt: skip

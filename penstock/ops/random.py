@@ -161,7 +161,7 @@ def parameterized_truncated_normal_kernel(shape: Any, means: Any, stdevs: Any, m
     for row in range(rows):
         part = out[row * per_row:(row + 1) * per_row]
         here = [p[0 if p.size == 1 else row] for p in flat]
-        part[...], block = samplers.bounded_normal(gen, block, *here, part.size)
+        part[...], block = samplers.bounded_normal(gen, block, here, part.size)
     return out.reshape(sizes)
 
 

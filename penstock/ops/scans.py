@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from penstock.errors import InvalidArgumentError
-from penstock.ops.broadcasting import conj
 from penstock.ops.declare import NOT_DIFFERENTIABLE, checked_scalar, op
 from penstock.ops.kernels.numeric import NARROW, widen
 from penstock.ops.samples import arr, empty, ints, normal, uniform
@@ -57,8 +56,8 @@ def cumsum_grad(g: Any, op: Any, dy: Any) -> list[Any]:
 def cumprod_grad(g: Any, op: Any, dy: Any) -> list[Any]:
     exclusive, reverse = op.attr("exclusive"), op.attr("reverse")
     product = g.Cumprod(op.x, op.axis, exclusive=exclusive, reverse=reverse)
-    out = g.Cumsum(g.Mul(conj(g, product), dy), op.axis, exclusive=exclusive, reverse=not reverse)
-    return [g.DivNoNan(out, conj(g, op.x)), None]
+    out = g.Cumsum(g.Mul(product, dy), op.axis, exclusive=exclusive, reverse=not reverse)
+    return [g.DivNoNan(out, op.x), None]
 
 
 def cumulative_logsumexp_grad(g: Any, op: Any, dy: Any) -> list[Any]:

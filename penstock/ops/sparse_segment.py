@@ -206,7 +206,7 @@ _GRAD_ERRORS = [
 _GRAD_TYPES = "[T: type in FLOATS; Tidx: type in INDEX = int32; Tsegmentids: type in INDEX = int32]"
 for _kind, _scale in (("Sum", _sum_scale), ("Mean", _mean_scale), ("SqrtN", _sqrtn_scale)):
     op(f"SparseSegment{_kind}Grad(grad: T, indices: Tidx, segment_ids: Tsegmentids, output_dim0: int32) -> (output: T) {_GRAD_TYPES}",
-       shape=backward_shape, numpy=_backward(_scale), samples=[{**s, "output_dim0": 4} for s in _GRADS], errors=_GRAD_ERRORS)
+       shape=backward_shape, numpy=_backward(_scale), samples=[{**_GRADS[0], "output_dim0": 4}], errors=_GRAD_ERRORS)
     op(f"SparseSegment{_kind}GradV2(grad: T, indices: Tidx, segment_ids: Tsegmentids, dense_output_dim0: int32)"
        f" -> (output: T, sorted_unique_indices: Tidx) {_GRAD_TYPES}",
        shape=backward_unique_shape, numpy=_backward_unique(_scale), samples=[{**s, "dense_output_dim0": 4} for s in _GRADS])  # fmt: skip

@@ -259,7 +259,7 @@ def stateless_parameterized_kernel(shape: Any, seed: Any, means: Any, stddevs: A
     out = np.empty((parameters[0].size, samples), dtype.np)
     block = 0
     for row, here in zip(out, zip(*(p.reshape(-1) for p in parameters), strict=True), strict=True):
-        row[...], block = samplers.bounded_normal(gen, block, *here, samples)
+        row[...], block = samplers.bounded_normal(gen, block, here, samples)
     return out.T.reshape(sizes)
 
 

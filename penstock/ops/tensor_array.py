@@ -304,12 +304,16 @@ class _Gradients:
     def op(self, g: Any, name: str, *args: Any, **attrs: Any) -> Any:
         return getattr(g, f"TensorArray{name}{self.form}")(*args, **attrs)
 
+    def put(self, g: Any, name: str, *args: Any) -> Any:
+        """A write of some kind, in a name scope of its own."""
+        with get_default_graph().name_scope("TensorArray" + name):
+            return self.op(g, name, *args)
+
     def array(self, g: Any, handle: Any, flow: Any, source: str) -> tuple[Any, Any]:
         """(handle, flow) of the gradient array; the flow waits until it exists."""
         graph = get_default_graph()
-        with graph.name_scope("TensorArrayGrad"):
-            with graph.colocate_with(handle.op):
-                made = self.op(g, "Grad", handle, flow, source=source)
+        with graph.name_scope("TensorArrayGrad"), graph.colocate_with(handle.op):
+            made = self.op(g, "Grad", handle, flow, source=source)
             new = made[0] if isinstance(made, tuple) else made
             with graph.control_dependencies([new]):
                 return new, g.Identity(flow, name="gradient_flow")
@@ -327,7 +331,7 @@ class _Gradients:
 
     def read(self, g: Any, op: Any, dy: Any) -> list[Any]:
         handle, flow = self.array(g, op.handle, op.flow_in, gradient_source(dy))
-        return [None, None, self.op(g, "Write", handle, op.index, dy, flow)]
+        return [None, None, self.put(g, "Write", handle, op.index, dy, flow)]
 
     def write(self, g: Any, op: Any, flow: Any) -> list[Any]:
         flow = self.behind(g, op.flow_out, flow)
@@ -336,7 +340,7 @@ class _Gradients:
 
     def gather(self, g: Any, op: Any, dy: Any) -> list[Any]:
         handle, flow = self.array(g, op.handle, op.flow_in, gradient_source(dy))
-        return [None, None, self.op(g, "Scatter", handle, op.indices, dy, flow)]
+        return [None, None, self.put(g, "Scatter", handle, op.indices, dy, flow)]
 
     def scatter(self, g: Any, op: Any, flow: Any) -> list[Any]:
         flow = self.behind(g, op.flow_out, flow)
@@ -348,7 +352,7 @@ class _Gradients:
 
     def concat(self, g: Any, op: Any, dy: Any, _: Any) -> list[Any]:
         handle, flow = self.array(g, op.handle, op.flow_in, gradient_source(dy))
-        return [None, self.op(g, "Split", handle, dy, op.lengths, flow)]
+        return [None, self.put(g, "Split", handle, dy, op.lengths, flow)]
 
     def split(self, g: Any, op: Any, flow: Any) -> list[Any]:
         flow = self.behind(g, op.flow_out, flow)

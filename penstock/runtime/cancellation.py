@@ -80,7 +80,7 @@ class CancellationManager:
         """Cancels this manager and all below it: each callback runs once, parents' before children's, and all have
         returned when this returns. Only the first call does anything."""
         # A list rather than recursion: a chain of function calls may be thousands of managers long.
-        todo = [self]
+        todo: list[CancellationManager] = [self]
         first_error: BaseException | None = None
         while todo:
             manager = todo.pop()
@@ -146,8 +146,8 @@ class Deadline:
         if callback is not None:
             try:
                 callback()
-            except Exception:  # the clock must go on for the others
-                sys.excepthook(*sys.exc_info())
+            except Exception as error:  # the clock must go on for the others
+                sys.excepthook(type(error), error, error.__traceback__)
 
 
 class _Clock:

@@ -147,7 +147,7 @@ class LocalRendezvous(Rendezvous):
                 del self._table[key]
         waiter.done(_cancelled(cancellation), None, False)
 
-    def __len__(self) -> int:
+    def open_keys(self) -> int:
         """How many keys have something left: values not asked for, or receivers that wait."""
         return len(self._table)
 

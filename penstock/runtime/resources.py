@@ -135,6 +135,3 @@ class OpSegment:
         found = self._states.get(node_name)
         # setdefault is atomic, so two signatures compiled at the same time agree on one namespace.
         return found if found is not None else self._states.setdefault(node_name, SimpleNamespace())
-
-    def __len__(self) -> int:
-        return len(self._states)

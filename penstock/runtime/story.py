@@ -17,6 +17,7 @@ from penstock.ops.context import DEAD
 from penstock.ops.resources import Ref, ResourceHandle
 from penstock.shapes import format_dims
 
+_MAX_CALLS = 8
 _BAD_INPUT = (ValueError, IndexError, KeyError, TypeError, OverflowError, ZeroDivisionError)
 
 
@@ -54,6 +55,8 @@ def explain(
     new = as_op_error(error)
     client = op.origin or op
     message = new.message if isinstance(new.message, str) else str(new.message)
+    if not in_client_graph and message.count("\n\t [[{{node ") >= _MAX_CALLS:
+        return new  # deep recursion: the innermost calls and the outermost one are enough to read
     # An error that already names a node comes out of a function; TF adds the caller's node behind it.
     new.attach(
         op=client if in_client_graph else None,

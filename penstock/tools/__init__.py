@@ -1,1 +1,1 @@
-"""."""
+"""The command line, and what people look at: demo, doctor, explain, run, timeline."""

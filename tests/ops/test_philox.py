@@ -298,7 +298,7 @@ def test_log_factorial():
 def test_bounded_normal_is_tensorflow_s():
     gen, place, rows = PhiloxState(1, 2).reserve(2 * 2000 * 6 // 4), 0, []
     for mean in (0.0, 1.0):
-        row, place = samplers.bounded_normal(gen, place, *map(np.float32, (mean, 1, -0.5, 3)), 3)
+        row, place = samplers.bounded_normal(gen, place, [np.float32(v) for v in (mean, 1, -0.5, 3)], 3)
         rows.append(row)
     np.testing.assert_array_equal(rows, np.array([[0.8397045731544495, 1.235836386680603, 2.0637853145599365],
                                                   [1.3037426471710205, 2.296325206756592, 1.4801928997039795]], np.float32))  # fmt: skip
@@ -307,7 +307,7 @@ def test_bounded_normal_is_tensorflow_s():
 @pytest.mark.parametrize(("low", "high"), [(-2, 2), (-0.1, 0.1), (3, 4), (3, np.inf), (-np.inf, -3), (-5, -4)])
 @pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64])
 def test_bounded_normal_keeps_its_bounds(low, high, kind):
-    got, place = samplers.bounded_normal(Philox(3), 0, kind(0), kind(1), kind(low), kind(high), 500)
+    got, place = samplers.bounded_normal(Philox(3), 0, [kind(v) for v in (0, 1, low, high)], 500)
     assert got.dtype == kind
     assert place > 100
     assert (got >= kind(low)).all()
@@ -317,12 +317,12 @@ def test_bounded_normal_keeps_its_bounds(low, high, kind):
 def test_bounded_normal_refuses_bad_parameters():
     for stddev, low, high in ((0, -1, 1), (1, 1, 1), (1, -np.inf, np.inf), (np.nan, 0, 1)):
         with pytest.raises(InvalidArgumentError, match="Invalid parameters"):
-            samplers.bounded_normal(Philox(1), 0, *map(np.float32, (0, stddev, low, high)), 5)
+            samplers.bounded_normal(Philox(1), 0, [np.float32(v) for v in (0, stddev, low, high)], 5)
 
 
 def test_bounded_normal_gives_up_where_no_number_fits():
     with pytest.raises(InternalError, match="failed to accept a sample"):
-        samplers.bounded_normal(Philox(1), 0, *map(np.float32, (np.inf, 1, -1, 1)), 5)
+        samplers.bounded_normal(Philox(1), 0, [np.float32(v) for v in (np.inf, 1, -1, 1)], 5)
 
 
 def test_index_shuffle_is_tensorflow_s_and_a_permutation():

@@ -79,7 +79,7 @@ def test_samples(name):
 def test_declared_errors(name):
     for index, (sample, error, match) in enumerate(errors_of(OPS[name])):
         for case in expand(OPS[name], index, sample):
-            with pytest.raises((error, ValueError), match=match):
+            with pytest.raises((error, ValueError)):  # with known shapes the shape rule may refuse it first, in its own words
                 run(case)
             with pytest.raises(error, match=match):
                 run(case, known_shapes=False)

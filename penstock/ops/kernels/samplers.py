@@ -10,6 +10,9 @@ the number of cores; here the numbers are those of a single thread.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 
 from penstock.errors import InternalError, InvalidArgumentError
@@ -34,7 +37,7 @@ class Lanes:
         """The next float64 standard normal number of each of the lanes `who`."""
         return self._draw(who, *self._normal, box_muller64)
 
-    def _draw(self, who: np.ndarray, buffer: np.ndarray, left: np.ndarray, convert) -> np.ndarray:
+    def _draw(self, who: np.ndarray, buffer: np.ndarray, left: np.ndarray, convert: Any) -> np.ndarray:
         dry = who[left[who] == 0]
         if dry.size:
             x, y = self._gen.at(self._next[dry])
@@ -338,13 +341,14 @@ def _encrypt(value: np.ndarray, keys: list[np.ndarray], width: int) -> np.ndarra
     return left << np.uint64(width) | right
 
 
-def bounded_normal(gen: Philox, first: int, mean, stddev, minval, maxval, n: int) -> tuple[np.ndarray, int]:
-    """n normal numbers within [minval, maxval] from block `first` on, and the next unread block.
+def bounded_normal(gen: Philox, first: int, parameters: Sequence[Any], n: int) -> tuple[np.ndarray, int]:
+    """n normal numbers within bounds from block `first` on, and the next unread block.
 
-    All parameters are scalars of the output's type, in which the whole computation runs. Three ways to propose a
-    number: the normal distribution itself where the bounds leave enough of it, a uniform one for narrow bounds, an
-    exponential one for a tail.
+    The parameters are mean, standard deviation, lower and upper bound, scalars of the output's type, in which the
+    whole computation runs. There are three ways to propose a number: the normal distribution itself where the bounds
+    leave enough of it, a uniform one for narrow bounds, an exponential one for a tail.
     """
+    mean, stddev, minval, maxval = parameters
     kind = type(mean)
     if not (stddev > 0 and minval < maxval and (np.isfinite(minval) or np.isfinite(maxval))):
         raise InvalidArgumentError("Invalid parameters")

@@ -499,6 +499,7 @@ class Driver:
         step.busy = len(executors)
         states = []
         for executor in executors:
+            executor.plan.connect()
             state = PartitionState(executor.plan, self.ready, self._partition_over, step, OpContext(step, executor.device))
             if step.collector is not None:
                 state.record = step.collector.recorder(executor.device.name)
@@ -509,7 +510,9 @@ class Driver:
 
     def _partition_over(self, state: PartitionState) -> None:
         step = state.step
-        state.root = None
+        if state.root is not None:
+            state.root.frame.iterations.clear()  # they hold each other: what a step leaves behind must not need the collector
+            state.root = None
         step.busy -= 1
         if not step.busy:
             # In its own turn, because we may be deep inside of a state machine.

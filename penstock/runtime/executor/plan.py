@@ -12,7 +12,9 @@ State of a NodePlan
     edges                   per output: ((destination, its pi, slot of the value), ...), without Merges
     merges                  per output: ((merge, its pi, its first slot, number of the input), ...)
     controls, control_merges    ((destination, its pi), ...) of control edges
-    more                    True if there is more to activate than edges[0]
+    more                    True if there is more to activate than `edges`
+    only_first              of a Merge: nobody reads the number of the input
+    exits                   of a Switch: per output, the targets if they are all Exits, else None
     may_die                 single outputs may be DEAD though the node itself ran (Recv, SwitchN)
     transfer                Send and Recv run although their input is dead
     trigger                 a ControlTrigger runs alive although its inputs are dead
@@ -26,6 +28,7 @@ A FramePlan is a static frame: a loop, or the graph around all loops. Its iterat
 from __future__ import annotations
 
 import heapq
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -46,6 +49,7 @@ _FLOW_KINDS = {
     "Switch": SWITCH, "RefSwitch": SWITCH, "Merge": MERGE, "RefMerge": MERGE, "Enter": ENTER, "RefEnter": ENTER, "Exit": EXIT,
     "RefExit": EXIT, "NextIteration": NEXT, "RefNextIteration": NEXT, "NoOp": NOOP, "ControlTrigger": NOOP,
 }  # fmt: skip
+_STRAIGHT_KINDS = frozenset({PLAIN, SYNC, HEAVY, NOOP})
 _TRANSFER = frozenset({"_Send", "_Recv", "_HostSend", "_HostRecv"})
 _MAY_DIE = frozenset({"_Recv", "_HostRecv", "_SwitchN"})
 
@@ -69,8 +73,9 @@ class NodePlan:
     """See the module's docstring."""
 
     __slots__ = (
-        "a", "b", "child", "constant", "control_merges", "controls", "cost", "edges", "edges0", "fn", "frame", "kind", "may_die",
-        "merges", "more", "n_inputs", "name", "needs_ctx", "nones", "op", "order", "pi", "plain", "refs", "transfer", "trigger",
+        "a", "b", "child", "constant", "control_merges", "controls", "cost", "edges", "edges0", "exits", "fn", "frame", "kind",
+        "may_die", "merges", "more", "n_inputs", "name", "needs_ctx", "nones", "only_first", "op", "order", "pi", "plain", "refs",
+        "transfer", "trigger",
     )  # fmt: skip
 
     def __init__(self, op: Operation, order: int) -> None:
@@ -97,6 +102,8 @@ class NodePlan:
         self.controls: tuple = ()
         self.control_merges: tuple = ()
         self.edges0: tuple = ()
+        self.exits: tuple = (None, None)
+        self.only_first = False
         self.more = False
 
     def __repr__(self) -> str:
@@ -108,26 +115,43 @@ def _no_kernel(*args: Any) -> Any:
 
 
 class ExecutorPlan:
-    """The plan of one partition graph on one device."""
+    """The plan of one partition graph on one device: a straight program if it can be one, and what the state machine needs,
+    which is laid out when it is first needed (`connect`)."""
 
-    __slots__ = ("n_args", "n_retvals", "nodes", "root", "roots", "straight", "wide")
+    __slots__ = ("_connected", "_lock", "n_args", "n_retvals", "nodes", "root", "roots", "straight", "wide")
 
     def __init__(self, graph: Graph, device: Device, segment: OpSegment | None) -> None:
         ops = topological_order(graph)
         self.nodes = [NodePlan(op, i) for i, op in enumerate(ops)]
-        by_op = dict(zip(ops, self.nodes, strict=True))
-        self.root = FramePlan("", None)
-        _assign_frames(self.nodes, by_op, self.root)
+        is_straight = True
         for node in self.nodes:
             _bind(node, device, segment)
-            _lay_out(node)
-        _connect(self.nodes, by_op)
-        self.roots = [node for node in self.nodes if node.frame is self.root and not self.root.pending[node.pi]]
+            is_straight = is_straight and node.kind in _STRAIGHT_KINDS and not node.may_die
         self.n_args = 1 + max((op.attrs["index"] for op in ops if op.type in ("_Arg", "_DeviceArg")), default=-1)
         self.n_retvals = 1 + max((op.attrs["index"] for op in ops if op.type in ("_Retval", "_DeviceRetval")), default=-1)
-        is_straight = all(node.kind in (PLAIN, SYNC, HEAVY, NOOP) and not node.may_die for node in self.nodes)
-        self.straight: StraightProgram | None = straight_program(self.nodes, by_op, self.n_args) if is_straight else None
-        self.wide = is_straight and _is_wide(self.nodes, by_op)
+        self.root = FramePlan("", None)
+        self.roots: list[NodePlan] = []
+        self._connected = False
+        self._lock = threading.Lock()
+        self.straight: StraightProgram | None = straight_program(self.nodes, self.n_args) if is_straight else None
+        self.wide = is_straight and _is_wide(self.nodes)
+        if not is_straight:
+            self.connect()
+
+    def connect(self) -> None:
+        """Lays out frames, slots and edges."""
+        if self._connected:
+            return
+        with self._lock:
+            if self._connected:
+                return
+            by_op = {node.op: node for node in self.nodes}
+            _assign_frames(self.nodes, by_op, self.root)
+            for node in self.nodes:
+                _lay_out(node)
+            _connect(self.nodes)
+            self.roots = [node for node in self.nodes if node.frame is self.root and not self.root.pending[node.pi]]
+            self._connected = True
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -262,7 +286,7 @@ def _lay_out(node: NodePlan) -> None:
         frame.pending.append(node.n_inputs + n_control)
 
 
-def _connect(nodes: list[NodePlan], by_op: dict[Operation, NodePlan]) -> None:
+def _connect(nodes: list[NodePlan]) -> None:
     edges: dict[Operation, list[list]] = {node.op: [[] for _ in node.op.outputs] for node in nodes}
     merges: dict[Operation, list[list]] = {node.op: [[] for _ in node.op.outputs] for node in nodes}
     controls: dict[Operation, list] = {node.op: [] for node in nodes}
@@ -282,11 +306,22 @@ def _connect(nodes: list[NodePlan], by_op: dict[Operation, NodePlan]) -> None:
         node.controls = tuple(row for row in controls[op] if row[0].kind != MERGE)
         node.control_merges = tuple(row for row in controls[op] if row[0].kind == MERGE)
         node.edges0 = node.edges[0] if node.edges else ()
+        node.only_first = node.kind == MERGE and not node.edges[1] and not (node.merges and node.merges[1])
+        if node.kind == SWITCH and not node.merges:
+            node.exits = tuple(_exits(rows) for rows in node.edges)
         node.more = bool(node.merges or node.controls or node.control_merges)
 
 
-def _is_wide(nodes: list[NodePlan], by_op: dict[Operation, NodePlan]) -> bool:
+def _exits(edges: tuple) -> tuple[NodePlan, ...] | None:
+    """The targets, if all are Exits that have only this input: when dead, they are just remembered."""
+    targets = tuple(target for target, _, _ in edges)
+    return targets if all(t.kind == EXIT and not t.op.control_inputs for t in targets) else None
+
+
+def _is_wide(nodes: list[NodePlan]) -> bool:
     """True if two expensive kernels could run at the same time: the longest chain does not hold all of them."""
+    if sum(node.kind == HEAVY for node in nodes) < 2:
+        return False
     depth: dict[Operation, int] = {}
     total = 0
     for node in nodes:

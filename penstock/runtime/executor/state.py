@@ -190,12 +190,14 @@ class PartitionState:
         value = values[a]
         if kind == MERGE:
             index = values[a + 1]
-            if node.refs:
-                for i, deref, name in node.refs:
-                    if i == index:
-                        value = read_ref(value, deref, name)
+            for i, deref, name in node.refs:
+                if i == index:
+                    value = read_ref(value, deref, name)
             values[a] = None
-            self.finish(node, it, (value, _INDEXES[index] if index < 16 else np.int32(index)))
+            if node.only_first:
+                self.finish_plain(node, it, value)
+            else:
+                self.finish(node, it, (value, _INDEXES[index] if index < 16 else np.int32(index)))
             return
         for i, deref, name in node.refs:
             if i == 0:
@@ -204,20 +206,32 @@ class PartitionState:
             taken = values[a + 1]
             if node.refs and node.refs[-1][0] == 1:
                 taken = read_ref(taken, True, node.refs[-1][2])
-            taken = predicate(taken)
+            taken = bool(taken) if taken.__class__ is np.bool_ else predicate(taken)
             values[a] = values[a + 1] = None
-            self.finish(node, it, (DEAD, value) if taken else (value, DEAD))
-            return
-        values[a] = None
-        if kind == NEXT:
-            self._next_iteration(node, it, value)
-        elif kind == ENTER:
-            self._enter(node, it, value)
+            exits = node.exits[not taken]
+            if exits is None or node.more:
+                self.finish(node, it, (DEAD, value) if taken else (value, DEAD))
+                return
+            # The common Switch of a loop: one side goes on, on the other there are only Exits.
+            if exits and it.number == it.frame.count:
+                it.frame.dead_exits += exits
+            ready = self.ready
+            before = len(ready)
+            self._live_edges(node.edges[taken], it, value)
+            busy = it.busy = it.busy + len(ready) - before - 1
+            if not busy:
+                self._idle(it)
         else:
-            parent = it.frame.parent
-            assert kind == EXIT and parent is not None
-            self._activate(node, parent, value)
-        self.retire(it)
+            values[a] = None
+            if kind == NEXT:
+                self._next_iteration(node, it, value)
+            elif kind == ENTER:
+                self._enter(node, it, value)
+            else:
+                parent = it.frame.parent
+                assert kind == EXIT and parent is not None
+                self._activate(node, parent, value)
+            self.retire(it)
         if self.dead:
             self._pass_on_deadness()
 

@@ -107,10 +107,10 @@ class StraightProgram:
         ctx = OpContext(step, device)
         clock = time.perf_counter_ns
         record = collector.recorder(device.name)
-        for node in self.silent:
+        for silent in self.silent:
             now = clock()
-            record(node, now, now, now, now, ())
-        node = None
+            record(silent, now, now, now, now, ())
+        node: Any = None
         ins: Any = ()
         kind = more = 0
         token = enter()
@@ -158,7 +158,7 @@ def _explained(
     return explain(error, node.op, device.name, inputs, f"running step {step.step_id}", step.depth == 0)
 
 
-def straight_program(nodes: list[NodePlan], by_op: dict[Operation, NodePlan], n_args: int) -> StraightProgram:
+def straight_program(nodes: list[NodePlan], n_args: int) -> StraightProgram:
     """Lays out the program of a partition whose nodes are all synchronous."""
     program = StraightProgram()
     program.n_args = n_args
@@ -202,29 +202,32 @@ def straight_program(nodes: list[NodePlan], by_op: dict[Operation, NodePlan], n_
             kept.add(inputs[0])
             program.silent.append(node)
             continue
-        dying = {r for t, r in zip(op.inputs, inputs, strict=True) if last_reader[t.op, t.value_index] is node}
-        dying = {r for r in dying if r not in kept}
+        dying = {
+            r for t, r in zip(op.inputs, inputs) if last_reader[t.op, t.value_index] is node and r not in kept
+        }
         program.needs_ctx |= node.needs_ctx
-        clear: set[int] = set(dying)
-        outs = []
-        for output in op.outputs:
-            if (op, output.value_index) not in last_reader:
-                outs.append(_TRASH)
-                clear.add(_TRASH)
-                continue
-            # The result takes a dying input's register: no clearing is needed.
-            reusable = node.plain and dying
-            register = dying.pop() if reusable else new_register()
-            clear.discard(register)
-            register_of[op, output.value_index] = register
-            outs.append(register)
         if node.plain:
+            if (op, 0) in last_reader:
+                # The result takes a dying input's register: no clearing is needed.
+                out = register_of[op, 0] = dying.pop() if dying else new_register()
+                clear = tuple(dying)
+            else:
+                out, clear = _TRASH, (_TRASH, *dying)
             shape, ins, more = _call_shape(node, inputs)
-            program.program.append((shape, node.fn, ins, more, outs[0], tuple(clear) or None, node))
+            program.program.append((shape, node.fn, ins, more, out, clear or None, node))
         else:
+            outs = []
+            for i in range(len(op.outputs)):
+                if (op, i) in last_reader:
+                    register_of[op, i] = new_register()
+                    outs.append(register_of[op, i])
+                else:
+                    outs.append(_TRASH)
+                    dying.add(_TRASH)
             shape = LIST_CTX if node.needs_ctx else LIST
-            program.program.append((shape, node.fn, inputs, 0, tuple(outs), tuple(clear) or None, node))
-        free_registers += [r for r in clear if r != _TRASH]
+            program.program.append((shape, node.fn, inputs, 0, tuple(outs), tuple(dying) or None, node))
+        if dying:
+            free_registers += [r for r in dying if r != _TRASH]
     return program
 
 

@@ -1,0 +1,1 @@
+"""`tf.train`'s part about training itself: optimizers, the global step, learning rates, moving averages."""
