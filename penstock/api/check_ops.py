@@ -1,4 +1,4 @@
-"""Assertions: tf.Assert, the tf.assert_* family, and questions about tensors.
+"""Assertions: the tf.assert_* family, and questions about tensors.
 
 What can be decided while building is decided there, and raises at once. The rest becomes an Assert op, which must be made to
 run: `with tf.control_dependencies([tf.assert_positive(x)]): ...`.
@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 
 from penstock import dtypes, errors
-from penstock.api.control_flow import cond, no_op
+from penstock.api.control_flow import no_op
 from penstock.api.export import export
+from penstock.api.logging_ops import Assert
 from penstock.graph.composite import SparseTensor
 from penstock.graph.constant import constant, constant_value
 from penstock.graph.control_flow import dynamic_shape, with_dependencies
@@ -26,21 +27,6 @@ from penstock.shapes import TensorShape
 
 def _scope(name: str | None, default: str) -> Any:
     return get_default_graph().name_scope(name or default)
-
-
-@export("Assert", "debugging.Assert")
-def Assert(condition: Any, data: Any, summarize: int | None = None, name: str | None = None) -> Operation:
-    """An op that raises InvalidArgumentError, with the first `summarize` (default 3) values of each tensor of `data`, if
-    `condition` is false."""
-    with _scope(name, "Assert"):
-        tensors = [convert_to_tensor(value) for value in data]
-        summarize = 3 if summarize is None else summarize
-        if all(t.dtype.base_dtype in (dtypes.string, dtypes.int32) for t in tensors):
-            return raw.Assert(condition, list(data), summarize=summarize, name="Assert")
-        # The data is only looked at (and copied from devices) when the assertion fails.
-        condition = convert_to_tensor(condition, name="Condition")
-        guarded = cond(condition, no_op, lambda: raw.Assert(condition, list(data), summarize=summarize, name="Assert"), name="AssertGuard")
-        return guarded.op
 
 
 def _assert_static(condition: bool, data: Iterable[Any]) -> None:

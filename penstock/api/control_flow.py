@@ -287,7 +287,7 @@ def _checked_pairs(pred_fn_pairs: Any, exclusive: bool, name: str) -> tuple[list
 
 
 def _at_most_n_true(predicates: list[Any], n: int, message: str) -> Operation:
-    from penstock.api.check_ops import Assert
+    from penstock.api.logging_ops import Assert
 
     stacked = raw.Pack(list(predicates), axis=0, name="preds_c")
     count = raw.Sum(raw.Cast(stacked, DstT=dtypes.int32), constant([0], dtypes.int32, name="num_true_conds/reduction_indices"), name="num_true_conds")
@@ -299,7 +299,7 @@ def _at_most_n_true(predicates: list[Any], n: int, message: str) -> Operation:
 
 def _default_action(predicates: list[Any], actions: list[Any]) -> tuple[Callable[[], Any], list[Any], list[Any]]:
     """Without a default, the last action takes its place, after a check that its predicate holds."""
-    from penstock.api.check_ops import Assert
+    from penstock.api.logging_ops import Assert
 
     if not predicates:
         raise ValueError("'pred_fn_pairs' must not be empty when there is no default.")

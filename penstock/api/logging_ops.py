@@ -9,7 +9,6 @@ from typing import Any
 from penstock import dtypes
 from penstock.api.export import export, resolve
 from penstock.graph import nest
-from penstock.graph.constant import constant
 from penstock.graph.convert import convert_to_tensor
 from penstock.graph.defaults import get_default_graph
 from penstock.graph.ir import Operation, Tensor
@@ -93,8 +92,7 @@ def print(*inputs: Any, **kwargs: Any) -> Operation:
     else:
         tensors: list[Tensor] = []
         template = sep.join(_template(value, tensors) for value in inputs)
-        text = raw.StringFormat(tensors, template=template, placeholder="{}", summarize=summarize, name=None if name is None else name + "/format") \
-            if tensors else constant(template)  # fmt: skip
+        text = raw.StringFormat(tensors, template=template, placeholder="{}", summarize=summarize, name=name and name + "_format")
     return raw.PrintV2(text, output_stream=stream, end=end, name=name)
 
 

@@ -178,14 +178,18 @@ class Generator:
         return raw.AddV2(raw.Mul(self._draw(op, size, dtype), spread, name="mul"), center, name=scope)
 
     def uniform(self, shape: Any, minval: Any = 0, maxval: Any = None, dtype: Any = dtypes.float32, name: str | None = None) -> Tensor:
-        """Numbers in [minval, maxval); integers need `maxval`."""
+        """Numbers in [minval, maxval); for integers, None and None ask for the whole range of the type."""
         dtype = dtypes.as_dtype(dtype)
-        if maxval is None:
-            if dtype.is_integer:
-                raise ValueError(f"Must specify maxval for integer dtype {dtype!r}")
+        if dtype.is_integer:
+            if (minval is None) != (maxval is None):
+                raise ValueError(f"For integer dtype {dtype}, minval and maxval must be both `None` or both non-`None`; got minval={minval} and "
+                                 f"maxval={maxval}")
+        elif maxval is None:
             maxval = 1
         with name_scope(name, "stateful_uniform", [shape, minval, maxval]) as scope:
             size = _shape_tensor(shape)
+            if minval is None:
+                return self._draw(raw.StatelessRandomUniformFullIntV2, size, dtype, name=scope)
             low, high = convert_to_tensor(minval, dtype, name="min"), convert_to_tensor(maxval, dtype, name="max")
             if dtype.is_integer:
                 key, counter = self._key_counter(size)
@@ -211,10 +215,9 @@ class Generator:
         return raw.Pack([keys, raw.ZerosLike(keys)], name="stack")
 
     def split(self, count: int = 1) -> list[Generator]:
-        """`count` new generators, independent of each other and of this one."""
-        keys = raw.Unpack(self.uniform_full_int([count], dtypes.int64), num=count, name="unstack")
-        zeros = [0] * _COUNTER_SIZES[self._alg]
-        return [Generator(state=raw.Pack([*(convert_to_tensor(z, dtypes.int64) for z in zeros), key]), alg=self._alg) for key in keys]
+        """New generators made at run time. A graph's variables are made while it is built, so this raises, as in TensorFlow."""
+        raise NotImplementedError("A graph cannot make generators while it runs. Draw seeds with make_seeds() and use the tf.random.stateless_* "
+                                  "functions, or make the generators with Generator.from_seed().")
 
 
 def _joined(key: Any, counter: Any) -> Tensor:

@@ -14,6 +14,7 @@ from penstock import errors
 from penstock.graph.ir import Dims
 from penstock.ops.context import DEAD
 from penstock.ops.declare import NOT_DIFFERENTIABLE, checked_scalar, no_outputs, op, same_as
+from penstock.ops.samples import program
 from penstock.shapes import format_dims
 
 # -- Switch ----------------------------------------------------------------------------------------------------------
@@ -46,7 +47,10 @@ def switch_shape(c: Any) -> Dims:
     return c.dims(0)
 
 
-op("Switch(data: T, pred: bool) -> (output_false: T, output_true: T) [T: type]", shape=switch_shape, numpy=switch_kernel)
+op("Switch(data: T, pred: bool) -> (output_false: T, output_true: T) [T: type]",
+   shape=switch_shape, numpy=switch_kernel,
+   samples=[program(lambda tf: tf.raw_ops.Switch(data=[1.0, 2.0], pred=True)[1]),
+            program(lambda tf: tf.raw_ops.Switch(data=["a", "b"], pred=False)[0])])  # fmt: skip
 op("RefSwitch(data: ref T, pred: bool) -> (output_false: ref T, output_true: ref T) [T: type] uninitialized_ok",
    shape=switch_shape, numpy=switch_kernel)  # fmt: skip
 op("_SwitchN(data: T, output_index: int32) -> (outputs: num_outs*T) [num_outs: int >= 1; T: type]",
@@ -77,7 +81,9 @@ def merge_shape(c: Any) -> list[Dims]:
     return [dims, ()]
 
 
-op("Merge(inputs: N*T) -> (output: T, value_index: int32) [T: type; N: int >= 1]", shape=merge_shape, numpy=merge_kernel)
+op("Merge(inputs: N*T) -> (output: T, value_index: int32) [T: type; N: int >= 1]",
+   shape=merge_shape, numpy=merge_kernel,
+   samples=[program(lambda tf: list(tf.raw_ops.Merge(inputs=list(tf.raw_ops.Switch(data=[1.0, 2.0], pred=True)))))])  # fmt: skip
 op("RefMerge(inputs: ref N*T) -> (output: ref T, value_index: int32) [T: type; N: int >= 1]",
    shape=merge_shape, numpy=merge_kernel)  # fmt: skip
 
@@ -99,9 +105,26 @@ def loop_cond_shape(c: Any) -> Dims:
     return ()
 
 
+def _loop(tf: Any) -> Any:
+    """sum of i * x for i in 0, 1, 2, written with the ops themselves; x is a loop invariant."""
+    raw = tf.raw_ops
+    i, total = (raw.Enter(data=v, frame_name="sum_loop") for v in (0, [0.0, 0.0]))
+    x = raw.Enter(data=[1.0, 2.0], frame_name="sum_loop", is_constant=True)
+    limit = raw.Enter(data=3, frame_name="sum_loop", is_constant=True)
+    one = raw.Enter(data=1, frame_name="sum_loop", is_constant=True)
+    merges = [raw.Merge(inputs=[v, v]) for v in (i, total)]
+    again = raw.LoopCond(input=raw.Less(x=merges[0].output, y=limit))
+    switches = [raw.Switch(data=m.output, pred=again) for m in merges]
+    here, so_far = (raw.Identity(input=s.output_true) for s in switches)
+    steps = [raw.AddV2(x=here, y=one), raw.AddV2(x=so_far, y=raw.Mul(x=x, y=raw.Cast(x=here, DstT=tf.float32)))]
+    for merge, step in zip(merges, steps):
+        merge.output.op._update_input(1, raw.NextIteration(data=step))
+    return [raw.Exit(data=s.output_false) for s in switches]
+
+
 _FRAME = "[T: type; frame_name: string; is_constant: bool = false; parallel_iterations: int = 10]"
 
-op(f"Enter(data: T) -> (output: T) {_FRAME}", shape=enter_shape, numpy=identity)
+op(f"Enter(data: T) -> (output: T) {_FRAME}", shape=enter_shape, numpy=identity, samples=[program(_loop)])
 op(f"RefEnter(data: ref T) -> (output: ref T) {_FRAME}", shape=enter_shape, numpy=identity)
 op("Exit(data: T) -> (output: T) [T: type]", shape=same_as("data"), numpy=identity)
 op("RefExit(data: ref T) -> (output: ref T) [T: type]", shape=same_as("data"), numpy=identity)

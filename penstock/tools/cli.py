@@ -26,7 +26,8 @@ def main(arguments: list[str] | None = None) -> int:
             command.add_argument("--feed", action="append", default=[], metavar="NAME=FILE.npy", help="a fed tensor and its value (explain needs no value)")
         if name == "explain":
             command.add_argument("--html", help="write a page with a picture to this file")
-    commands.add_parser("ops", help="list the ops that this installation knows")
+    ops = commands.add_parser("ops", help="list the ops that this installation knows")
+    ops.add_argument("--markdown", action="store_true", help="as the table in docs/ops.md")
     options = parser.parse_args(arguments)
     try:
         return {"demo": _demo, "doctor": _doctor, "explain": _explain, "run": _run, "ops": _ops}[options.command](options)
@@ -107,12 +108,9 @@ def _run(options: Any) -> int:
 
 def _ops(options: Any) -> int:
     import penstock  # noqa: F401 - fills the registry
-    from penstock.graph.opdef import MISSING, OPS
+    from penstock.tools.optable import as_markdown, as_text
 
-    for name in sorted(OPS):
-        op = OPS[name]
-        kernel = "asynchronous" if op.async_kernel else "numpy" if op.kernel else "-"
-        print(f"{name:<40}{kernel:<14}{'gradient' if op.gradient is not MISSING else ''}")
+    print(as_markdown() if options.markdown else as_text(), end="")
     return 0
 
 

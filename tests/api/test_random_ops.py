@@ -254,3 +254,59 @@ def test_accidental_hits():
     assert indices.tolist() == [0, 0, 1, 1, 2]
     assert ids.tolist() == [1, 0, 2, 2, 1]
     assert (weights == np.finfo(np.float32).min).all()
+
+
+# -- generators -------------------------------------------------------------------------------------------------------
+
+
+def test_generator_draws_tensorflow_s_numbers_and_moves_its_state():
+    gen = tf.random.Generator.from_seed(1234)
+    assert gen.algorithm == 1
+    draws = [gen.normal([3]), gen.uniform([3]), gen.uniform([3], 0, 100, tf.int32), gen.truncated_normal([2]), gen.uniform_full_int([2]),
+             gen.make_seeds(2)]  # fmt: skip
+    recorded = [[0.9356609, 1.0854305, -0.93788373], [0.31073415, 0.3681823, 0.96182954], [24, 79, 41], [-0.00286504, -0.69419545],
+                [17749347321697340902, 4328240269465201701], [[-4896663327461904535, -5851742018268803918], [0, 0]]]  # fmt: skip
+    state, key = gen.state.read_value(), gen.key
+    with tf.Session() as sess:
+        sess.run(tf.global_variables_initializer())
+        for tensor, expected in zip(draws, recorded, strict=True):
+            got = sess.run(tensor)
+            np.testing.assert_allclose(got, np.array(expected, got.dtype), rtol=1e-6)
+        assert sess.run(state).tolist() == [1234 + 15 * 256, 0, 0]
+        assert sess.run(key) == 0
+
+
+def test_generator_states():
+    expected = {1: [1, 0, 0], 2**64 + 7: [7, 1, 0], -1: [-1, -1, -1], (1, 2): [0, 1, 2], (1, 2, 3): [1, 2, 3], (2**63,): [0, 0, -(2**63)]}
+    for seed, state in expected.items():
+        assert runs(tf.random.create_rng_state(list(seed) if isinstance(seed, tuple) else seed, "philox"), 1)[0].tolist() == state
+    gen = tf.random.Generator.from_key_counter(7, [8, 9], "philox")
+    copy = tf.random.Generator(copy_from=gen)
+    with tf.Session() as sess:
+        sess.run(tf.global_variables_initializer())
+        assert sess.run(gen.state.read_value()).tolist() == [8, 9, 7]
+        assert sess.run(copy.state.read_value()).tolist() == [8, 9, 7]
+        assert sess.run(gen.skip(2)).tolist() == [8, 9, 7]
+        sess.run(copy.reset_from_seed(5))
+        assert sess.run(copy.state.read_value()).tolist() == [5, 0, 0]
+        assert sess.run(gen.state.read_value()).tolist() == [8 + 512, 9, 7]
+        assert sess.run(gen.binomial([2, 3], [5.0, 50.0, 500.0], 0.4)).shape == (2, 3)
+
+
+def test_generator_errors():
+    gen = tf.random.Generator.from_seed(1)
+    with pytest.raises(ValueError, match="both `None` or both non-`None`"):
+        gen.uniform([2], dtype=tf.int32)
+    with pytest.raises(ValueError, match="must have the same rank|are incompatible|not compatible"):
+        tf.random.Generator.from_state([1, 2], "philox")
+    with pytest.raises(NotImplementedError, match="make_seeds"):
+        gen.split(2)
+    drawn = gen.normal([2])
+    with tf.Session() as sess, pytest.raises(tf.errors.FailedPreconditionError):
+        sess.run(drawn)
+
+
+def test_global_generator():
+    own = tf.random.Generator.from_seed(3)
+    tf.random.set_global_generator(own)
+    assert tf.random.get_global_generator() is own

@@ -42,7 +42,7 @@ def _while(ctx, done, args, *, cond, body):
 declare("TestCall(args: list Tin) -> (output: list Tout) [Tin: list(type); Tout: list(type); f: func]",
         async_kernel=lambda ctx, done, args, *, f: ctx.call(f, args, done))  # fmt: skip
 declare("TestWhile(args: list T) -> (output: list T) [T: list(type); cond: func; body: func]", async_kernel=_while)
-declare("TestFail(x: T) -> (y: T) [T: type; kind: string]", kernel=lambda x, *, kind: (_ for _ in ()).throw(errors.DataLossError("boom")))
+declare("TestBoom(x: T) -> (y: T) [T: type]", kernel=lambda x: (_ for _ in ()).throw(errors.DataLossError("boom")))
 declare("TestLater(x: T) -> (y: T) [T: type]", async_kernel=lambda ctx, done, x: threading.Timer(0.002, done, [x]).start())
 declare("TestStepId() -> (n: int64)", kernel=lambda ctx: np.int64(ctx.step_id))
 
@@ -165,7 +165,7 @@ def test_endless_recursion_is_an_error(library):
 
 
 def test_errors_name_the_call_and_tell_of_the_body(library):
-    library.add("Bad(x: float) -> (y: float)", lambda b: b.ret(0, b("TestFail", b.arg(0), kind="x", name="inner")))
+    library.add("Bad(x: float) -> (y: float)", lambda b: b.ret(0, b("TestBoom", b.arg(0), name="inner")))
     b = library.builder()
     b.ret(0, b("Bad", b.arg(0), name="outer"))
     with pytest.raises(errors.DataLossError) as info:
@@ -173,7 +173,7 @@ def test_errors_name_the_call_and_tell_of_the_body(library):
     error = info.value
     assert error.op.name == "outer"
     assert error.message == "boom\n\t [[{{node inner}}]]\n\t [[{{node outer}}]]"
-    assert "inner = TestFail" in "\n".join(error.story) and "float32[3]" in "\n".join(error.story)
+    assert "inner = TestBoom" in "\n".join(error.story) and "float32[3]" in "\n".join(error.story)
 
 
 def test_a_function_that_does_not_exist(library):
@@ -240,7 +240,7 @@ def test_cancelling_a_step_ends_its_calls(library):
     with pytest.raises(errors.DeadlineExceededError):
         library.run(b, timeout=0.03)
     assert cancelled == [1]
-    b("TestFail", b("TestLater", 1), kind="x")
+    b("TestBoom", b("TestLater", 1))
     with pytest.raises(errors.DataLossError):
         library.run(b)
     assert cancelled == [1, 1]
@@ -249,7 +249,7 @@ def test_cancelling_a_step_ends_its_calls(library):
 def test_blocking_calls(library):
     square(library, "TestLater")
     assert float(library.runtime.run("Square1", [np.float32(4)])[0]) == 16
-    library.add("Bad(x: float) -> (y: float)", lambda b: b.ret(0, b("TestFail", b.arg(0), kind="x", name="inner")))
+    library.add("Bad(x: float) -> (y: float)", lambda b: b.ret(0, b("TestBoom", b.arg(0), name="inner")))
     with pytest.raises(errors.DataLossError, match="boom") as info:
         library.runtime.run(FuncAttr("Bad"), [np.float32(1)])
     assert info.value.op is None

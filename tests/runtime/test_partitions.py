@@ -17,7 +17,7 @@ from penstock.runtime.rendezvous import LocalRendezvous
 from .graphs import Builder, cpu, declare, executor, run
 
 declare("TestLater(x: T) -> (y: T) [T: type]", async_kernel=lambda ctx, done, x: threading.Timer(0.01, done, [x]).start())
-declare("TestFail(x: T) -> (y: T) [T: type; kind: string]", kernel=lambda x, *, kind: (_ for _ in ()).throw(errors.DataLossError("boom")))
+declare("TestBoom(x: T) -> (y: T) [T: type]", kernel=lambda x: (_ for _ in ()).throw(errors.DataLossError("boom")))
 
 
 class Pair:
@@ -148,7 +148,7 @@ def test_keys_name_frame_and_iteration():
 def test_an_error_in_one_partition_ends_the_other():
     pair = Pair()
     a, b = pair.builders
-    failing = a("TestFail", a("TestLater", 1), kind="x", name="bad")
+    failing = a("TestBoom", a("TestLater", 1), name="bad")
     b.ret(0, pair.cross(failing, 1))
     with pytest.raises(errors.DataLossError, match="boom") as info:
         pair.run()

@@ -24,7 +24,7 @@ from penstock.graph.ir import Operation, Tensor
 from penstock.graph.keys import GraphKeys
 from penstock.graph.raw import raw
 
-_TRAINABLE_TYPES = {dtypes.float16, dtypes.float32, dtypes.float64, dtypes.bfloat16, dtypes.complex64, dtypes.complex128}
+_TRAINABLE_TYPES = (dtypes.float32, dtypes.float64, dtypes.float16, dtypes.bfloat16)
 
 
 def var_key(variable: Any) -> Any:
@@ -170,6 +170,8 @@ class Optimizer:
 
     def _update(self, grad: Any, variable: Any) -> Any:
         """The op that applies one gradient, the variable's constraint included."""
+        if not isinstance(variable, Variable):
+            raise NotImplementedError(f"Trying to update a Tensor {variable}")
         constraint = getattr(variable, "constraint", None)
         if isinstance(grad, IndexedSlices):
             if constraint is not None:
@@ -275,7 +277,7 @@ class Optimizer:
         """The op that stands for all updates."""
         return resolve("group")(*update_ops, name=name_scope)
 
-    def _valid_dtypes(self) -> set[dtypes.DType]:
+    def _valid_dtypes(self) -> Any:
         return _TRAINABLE_TYPES
 
     def _assert_valid_dtypes(self, tensors: list[Any]) -> None:
@@ -306,14 +308,8 @@ class Optimizer:
 
 
 def _check_variable(variable: Any) -> None:
-    if isinstance(variable, Variable):
-        return
-    op = getattr(variable, "op", None)
-    if op is not None and op.type in ("VarHandleOp", "ReadVariableOp", "SubmodelPort"):
-        return
-    if isinstance(variable, Tensor):
-        raise NotImplementedError(f"Trying to update a Tensor {variable}")
-    raise NotImplementedError(f"Trying to optimize unsupported type {variable}")
+    if not isinstance(variable, (Variable, Tensor)):
+        raise NotImplementedError(f"Trying to optimize unsupported type {variable}")
 
 
 def _target(variable: Any) -> Any:

@@ -262,7 +262,8 @@ class Driver:
 
     def _call(self, node: NodePlan, it: Iteration, inputs: list[Any]) -> None:
         state = it.state
-        start = _clock() if state.record is not None else 0
+        record = state.record
+        start = _clock() if record is not None else 0
         try:
             if node.needs_ctx:
                 ctx = state.ctx
@@ -273,10 +274,9 @@ class Driver:
         except Exception as error:
             self._fail(node, it, inputs, error)
             return
-        if start:
+        if record is not None:
             end = _clock()
-            outputs = (result,) if node.plain else result or ()
-            state.record(node, start, start, end, _clock(), outputs)
+            record(node, start, start, end, _clock(), (result,) if node.plain else result or ())
         self._finish(node, it, inputs, result)
 
     def _call_timed(self, node: NodePlan, it: Iteration, inputs: list[Any]) -> None:
@@ -444,8 +444,6 @@ class Driver:
         """Somebody outside cancelled the step: nothing new begins. Kernels that are still out say why they stopped."""
         if step.error is not None or step.cancelling or not step.busy:
             return
-        if step.cancellation.reason is not None:
-            step.error = _reason(step, "")
         step.cancelling = True
         self._purge(step)
         if step._rendezvous is not None:

@@ -1,0 +1,1 @@
+"""The same TF1 programs timed on Penstock and on TensorFlow, in alternation. `python -m benchmarks` prints ratios."""

@@ -1,0 +1,183 @@
+"""Workloads: `setup(tf)` builds a graph and returns a function that does one unit of work. The source is the same for both packages."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+WORKLOADS: dict[str, Callable[[Any], Callable[[], Any]]] = {}
+ONCE: dict[str, Callable[[Any], float]] = {}
+
+
+def workload(name: str) -> Callable[[Callable], Callable]:
+    """Registers a repeated workload: `setup(tf) -> step()`."""
+
+    def add(setup: Callable[[Any], Callable[[], Any]]) -> Callable:
+        WORKLOADS[name] = setup
+        return setup
+
+    return add
+
+
+def once(name: str) -> Callable[[Callable], Callable]:
+    """Registers a workload that times itself from a fresh graph: `run(tf) -> seconds`."""
+
+    def add(run: Callable[[Any], float]) -> Callable:
+        ONCE[name] = run
+        return run
+
+    return add
+
+
+@workload("run of one add")
+def one_add(tf: Any) -> Callable[[], Any]:
+    x = tf.placeholder(tf.float32, [])
+    y = x + 1.0
+    sess = tf.Session()
+    return lambda: sess.run(y, {x: 2.0})
+
+
+@workload("callable of one add")
+def callable_add(tf: Any) -> Callable[[], Any]:
+    x = tf.placeholder(tf.float32, [])
+    call = tf.Session().make_callable(x + 1.0, [x])
+    value = np.float32(2.0)
+    return lambda: call(value)
+
+
+@workload("100 feeds and 100 fetches")
+def many_feeds(tf: Any) -> Callable[[], Any]:
+    feeds = [tf.placeholder(tf.float32, []) for _ in range(100)]
+    fetches = [f + 1.0 for f in feeds]
+    sess = tf.Session()
+    values = {f: np.float32(i) for i, f in enumerate(feeds)}
+    return lambda: sess.run(fetches, values)
+
+
+@workload("2,000-op scalar chain")
+def scalar_chain(tf: Any) -> Callable[[], Any]:
+    x = tf.placeholder(tf.float32, [])
+    y = x
+    for i in range(1000):
+        y = tf.sin(y) + x
+    sess = tf.Session()
+    return lambda: sess.run(y, {x: 0.5})
+
+
+@workload("30 elementwise ops on 1M floats")
+def elementwise(tf: Any) -> Callable[[], Any]:
+    x = tf.placeholder(tf.float32, [1_000_000])
+    y = x
+    for _ in range(10):
+        y = tf.maximum(y * 1.01 + 0.5, x)
+    total = tf.reduce_sum(y)
+    sess = tf.Session()
+    data = np.linspace(0, 1, 1_000_000, dtype=np.float32)
+    return lambda: sess.run(total, {x: data})
+
+
+def _mlp(tf: Any, batch: int, adam: bool) -> Callable[[], Any]:
+    rng = np.random.RandomState(0)
+    x = tf.placeholder(tf.float32, [None, 256])
+    y = tf.placeholder(tf.int32, [None])
+    h = x
+    for i, units in enumerate((256, 128, 10)):
+        w = tf.get_variable(f"w{i}", [int(h.shape[1]), units], initializer=tf.glorot_uniform_initializer(seed=i))
+        b = tf.get_variable(f"b{i}", [units], initializer=tf.zeros_initializer())
+        h = tf.matmul(h, w) + b
+        h = tf.nn.relu(h) if units != 10 else h
+    loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=h))
+    optimizer = tf.train.AdamOptimizer(1e-3) if adam else tf.train.GradientDescentOptimizer(0.1)
+    train = optimizer.minimize(loss)
+    sess = tf.Session()
+    sess.run(tf.global_variables_initializer())
+    data, labels = rng.randn(batch, 256).astype(np.float32), rng.randint(0, 10, batch).astype(np.int32)
+    return lambda: sess.run([loss, train], {x: data, y: labels})
+
+
+@workload("MLP training, batch 1, SGD")
+def mlp_1(tf: Any) -> Callable[[], Any]:
+    return _mlp(tf, 1, False)
+
+
+@workload("MLP training, batch 128, Adam")
+def mlp_128(tf: Any) -> Callable[[], Any]:
+    return _mlp(tf, 128, True)
+
+
+@workload("while loop of 1,000 iterations")
+def loop(tf: Any) -> Callable[[], Any]:
+    x = tf.placeholder(tf.float32, [])
+    _, y = tf.while_loop(lambda i, v: i < 1000, lambda i, v: (i + 1, v * 0.999 + 0.001), [tf.constant(0), x])
+    sess = tf.Session()
+    return lambda: sess.run(y, {x: 3.0})
+
+
+@workload("four devices, 20 crossings")
+def devices(tf: Any) -> Callable[[], Any]:
+    x = tf.placeholder(tf.float32, [64, 64])
+    y = x
+    for i in range(20):
+        with tf.device(f"/cpu:{i % 4}"):
+            y = tf.tanh(y) + 0.1
+    sess = tf.Session(config=tf.ConfigProto(device_count={"CPU": 4}))
+    data = np.ones((64, 64), np.float32)
+    return lambda: sess.run(y, {x: data})
+
+
+@workload("queue: enqueue and dequeue")
+def queue(tf: Any) -> Callable[[], Any]:
+    q = tf.FIFOQueue(10, [tf.float32], shapes=[[8]])
+    x = tf.placeholder(tf.float32, [8])
+    put, get = q.enqueue(x), q.dequeue()
+    sess = tf.Session()
+    data = np.ones(8, np.float32)
+
+    def step() -> Any:
+        sess.run(put, {x: data})
+        return sess.run(get)
+
+    return step
+
+
+@once("build and first run of 2,000 nodes")
+def build_2000(tf: Any) -> float:
+    start = time.perf_counter()
+    with tf.Graph().as_default():
+        x = tf.placeholder(tf.float32, [4])
+        y = x
+        for i in range(1000):
+            y = tf.add(tf.multiply(y, x), x) if i % 2 else tf.maximum(y, tf.tanh(x))
+        with tf.Session() as sess:
+            sess.run(y, {x: [0.1, 0.2, 0.3, 0.4]})
+        return time.perf_counter() - start
+
+
+@once("import a GraphDef of 10,000 nodes")
+def import_10000(tf: Any) -> float:
+    data = graph_def_10000()
+    graph_def = tf.GraphDef.FromString(data)
+    with tf.Graph().as_default():
+        start = time.perf_counter()
+        tf.import_graph_def(graph_def, name="")
+        return time.perf_counter() - start
+
+
+_cached: list[bytes] = []
+
+
+def graph_def_10000() -> bytes:
+    """A GraphDef of 10,000 nodes, made once by Penstock."""
+    if not _cached:
+        import penstock as tf
+
+        with tf.Graph().as_default() as graph:
+            y = tf.placeholder(tf.float32, [8])
+            one = tf.constant(1.0)
+            while len(graph) < 10_000:
+                y = tf.add(y, one)
+            _cached.append(graph.as_graph_def().SerializeToString())
+    return _cached[0]

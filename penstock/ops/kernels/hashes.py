@@ -1,0 +1,172 @@
+"""The three string hashes that TF's ops use: FarmHash fingerprints, SipHash-2-4, and the old Murmur variant.
+
+Values are part of saved models (vocabulary buckets, feature crosses), so they equal TF's bit for bit.
+"""
+
+from __future__ import annotations
+
+import struct
+
+_MASK = (1 << 64) - 1
+_K0, _K1, _K2 = 0xC3A5C85C97CB3127, 0xB492B66FBE98F273, 0x9AE16A3B2F90404F
+_unpack64 = struct.Struct("<Q").unpack_from
+_unpack32 = struct.Struct("<I").unpack_from
+
+
+def _rotate(v: int, n: int) -> int:
+    """Rotates 64 bits to the right."""
+    v &= _MASK
+    return ((v >> n) | (v << (64 - n))) & _MASK
+
+
+def _shift_mix(v: int) -> int:
+    v &= _MASK
+    return v ^ (v >> 47)
+
+
+def _mix16(u: int, v: int, mul: int) -> int:
+    a = ((u ^ v) & _MASK) * mul & _MASK
+    a ^= a >> 47
+    b = ((v ^ a) & _MASK) * mul & _MASK
+    b ^= b >> 47
+    return b * mul & _MASK
+
+
+def fingerprint64(s: bytes) -> int:
+    """FarmHash's Fingerprint64."""
+    n = len(s)
+    if n > 64:
+        return _fingerprint_long(s, n)
+    mul = (_K2 + n * 2) & _MASK
+    if n > 16:
+        return _fingerprint_17_to_32(s, n, mul) if n <= 32 else _fingerprint_33_to_64(s, n, mul)
+    if n >= 8:
+        a = _unpack64(s, 0)[0] + _K2
+        b = _unpack64(s, n - 8)[0]
+        return _mix16(_rotate(b, 37) * mul + a & _MASK, (_rotate(a, 25) + b) * mul & _MASK, mul)
+    if n >= 4:
+        return _mix16(n + (_unpack32(s, 0)[0] << 3), _unpack32(s, n - 4)[0], mul)
+    if n > 0:
+        y = s[0] + (s[n >> 1] << 8)
+        z = n + (s[n - 1] << 2)
+        return _shift_mix(y * _K2 & _MASK ^ z * _K0 & _MASK) * _K2 & _MASK
+    return _K2
+
+
+def _fingerprint_17_to_32(s: bytes, n: int, mul: int) -> int:
+    a = _unpack64(s, 0)[0] * _K1
+    b = _unpack64(s, 8)[0]
+    c = _unpack64(s, n - 8)[0] * mul
+    d = _unpack64(s, n - 16)[0] * _K2
+    return _mix16(_rotate(a + b, 43) + _rotate(c, 30) + d & _MASK, a + _rotate(b + _K2, 18) + c & _MASK, mul)
+
+
+def _fingerprint_33_to_64(s: bytes, n: int, mul: int) -> int:
+    a = _unpack64(s, 0)[0] * _K2
+    b = _unpack64(s, 8)[0]
+    c = _unpack64(s, n - 8)[0] * mul
+    d = _unpack64(s, n - 16)[0] * _K2
+    y = _rotate(a + b, 43) + _rotate(c, 30) + d & _MASK
+    z = _mix16(y, a + _rotate(b + _K2, 18) + c & _MASK, mul)
+    e = _unpack64(s, 16)[0] * mul
+    f = _unpack64(s, 24)[0]
+    g = (y + _unpack64(s, n - 32)[0]) * mul
+    h = (z + _unpack64(s, n - 24)[0]) * mul
+    return _mix16(_rotate(e + f, 43) + _rotate(g, 30) + h & _MASK, e + _rotate(f + a, 18) + g & _MASK, mul)
+
+
+def _weak32(s: bytes, at: int, a: int, b: int) -> tuple[int, int]:
+    w, x, y, z = struct.unpack_from("<4Q", s, at)
+    a = a + w & _MASK
+    b = _rotate(b + a + z, 21)
+    c = a
+    a = a + x + y & _MASK
+    b = b + _rotate(a, 44)
+    return a + z & _MASK, b + c & _MASK
+
+
+class _Long:
+    """The state for inputs of more than 64 bytes; `block` takes in 64 bytes."""
+
+    __slots__ = ("v", "w", "x", "y", "z")
+
+    def __init__(self, s: bytes) -> None:
+        self.y = 81 * _K1 + 113 & _MASK
+        self.z = _shift_mix(self.y * _K2 + 113) * _K2 & _MASK
+        self.x = 81 * _K2 + _unpack64(s, 0)[0] & _MASK
+        self.v = self.w = (0, 0)
+
+    def block(self, s: bytes, at: int, mul: int, factor: int) -> None:
+        x, y, z, v, w = self.x, self.y, self.z, self.v, self.w
+        x = _rotate(x + y + v[0] + _unpack64(s, at + 8)[0], 37) * mul & _MASK
+        y = _rotate(y + v[1] + _unpack64(s, at + 48)[0], 42) * mul & _MASK
+        x ^= w[1] * factor & _MASK
+        y = y + v[0] * factor + _unpack64(s, at + 40)[0] & _MASK
+        z = _rotate(z + w[0], 33) * mul & _MASK
+        self.v = _weak32(s, at, v[1] * mul, x + w[0])
+        self.w = _weak32(s, at + 32, z + w[1], y + _unpack64(s, at + 16)[0])
+        self.x, self.y, self.z = z, y, x
+
+
+def _fingerprint_long(s: bytes, n: int) -> int:
+    state = _Long(s)
+    for at in range(0, (n - 1) // 64 * 64, 64):
+        state.block(s, at, _K1, 1)
+    # The last 64 bytes, which may overlap the blocks before, go in with another multiplier.
+    mul = _K1 + ((state.z & 0xFF) << 1) & _MASK
+    w0 = state.w[0] + ((n - 1) & 63) & _MASK
+    v0 = state.v[0] + w0 & _MASK
+    state.v = (v0, state.v[1])
+    state.w = (w0 + v0 & _MASK, state.w[1])
+    state.block(s, n - 64, mul, 9)
+    v, w = state.v, state.w
+    return _mix16(
+        _mix16(v[0], w[0], mul) + _shift_mix(state.y) * _K0 + state.z & _MASK, _mix16(v[1], w[1], mul) + state.x & _MASK, mul
+    )
+
+
+def siphash(s: bytes, k0: int, k1: int) -> int:
+    """SipHash-2-4 with the 128-bit key (k0, k1)."""
+    k0 &= _MASK
+    k1 &= _MASK
+    v = [k0 ^ 0x736F6D6570736575, k1 ^ 0x646F72616E646F6D, k0 ^ 0x6C7967656E657261, k1 ^ 0x7465646279746573]
+    n = len(s)
+    tail = s[n - n % 8 :] + b"\0" * (7 - n % 8) + bytes([n & 0xFF])
+    for (m,) in struct.iter_unpack("<Q", s[: n - n % 8] + tail):
+        v[3] ^= m
+        _sip_rounds(v, 2)
+        v[0] ^= m
+    v[2] ^= 0xFF
+    _sip_rounds(v, 4)
+    return v[0] ^ v[1] ^ v[2] ^ v[3]
+
+
+def _sip_rounds(v: list[int], count: int) -> None:
+    a, b, c, d = v
+    for _ in range(count):
+        a = a + b & _MASK
+        b = _rotate(b, 51) ^ a
+        a = _rotate(a, 32)
+        c = c + d & _MASK
+        d = _rotate(d, 48) ^ c
+        a = a + d & _MASK
+        d = _rotate(d, 43) ^ a
+        c = c + b & _MASK
+        b = _rotate(b, 47) ^ c
+        c = _rotate(c, 32)
+    v[:] = a, b, c, d
+
+
+def hash64(s: bytes, seed: int = 0xDECAFCAFFE) -> int:
+    """The hash behind StringToHashBucket: Murmur2 with 64 bits."""
+    m, n = 0xC6A4A7935BD1E995, len(s)
+    h = seed ^ (n * m & _MASK)
+    whole = n - n % 8
+    for (k,) in struct.iter_unpack("<Q", s[:whole]):
+        k = k * m & _MASK
+        k = (k ^ (k >> 47)) * m & _MASK
+        h = (h ^ k) * m & _MASK
+    if n % 8:
+        h = (h ^ int.from_bytes(s[whole:], "little")) * m & _MASK
+    h = (h ^ (h >> 47)) * m & _MASK
+    return h ^ (h >> 47)

@@ -1,0 +1,295 @@
+"""RE2 patterns, which TF's regular expressions are, with Python's `re`.
+
+The pattern is rewritten: POSIX and Unicode classes are spelled out, `$` and `\\z` mean the very end, `\\s` leaves out the
+vertical tab, flags in the middle become groups. What RE2 does not have (look-around, back-references) is refused as RE2
+refuses it. Strings are matched as text; bytes that are no UTF-8 stand for themselves.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from typing import Any, NoReturn
+
+from penstock.errors import InvalidArgumentError, UnimplementedError
+
+_POSIX = {
+    "alnum": "0-9A-Za-z", "alpha": "A-Za-z", "ascii": r"\x00-\x7f", "blank": r"\t ", "cntrl": r"\x00-\x1f\x7f", "digit": "0-9",
+    "graph": "!-~", "lower": "a-z", "print": " -~", "punct": r"!-/:-@\[-`{-~", "space": r"\t\n\v\f\r ", "upper": "A-Z",
+    "word": "0-9A-Za-z_", "xdigit": "0-9A-Fa-f",
+}  # fmt: skip
+_PERL = {"d": "0-9", "w": "0-9A-Za-z_", "s": r"\t\n\f\r "}
+
+
+class _Bad(Exception):
+    """RE2's complaint about a pattern."""
+
+
+def _bad(what: str, where: str) -> NoReturn:
+    raise _Bad(f"{what}: {where}")
+
+
+@functools.lru_cache(256)
+def _category(name: str, negate: bool) -> str:
+    """The inside of a class for a Unicode category such as L, Lu, N."""
+    import sys
+    import unicodedata
+
+    if name == "Any":
+        return r"\U00000000-\U0010ffff"
+    if len(name) > 2 or name[0] not in "CLMNPSZ":
+        raise UnimplementedError(f"Unicode script {name!r} in a regular expression; only general categories such as \\pL or \\p{{Lu}} are known")
+    ranges: list[str] = []
+    start = -1
+    for code in range(sys.maxunicode + 2):
+        inside = code <= sys.maxunicode and unicodedata.category(chr(code)).startswith(name) != negate
+        if inside and start < 0:
+            start = code
+        elif not inside and start >= 0:
+            ranges.append(f"\\U{start:08x}" if code - start == 1 else f"\\U{start:08x}-\\U{code - 1:08x}")
+            start = -1
+    return "".join(ranges)
+
+
+class _Translator:
+    """Reads an RE2 pattern from left to right and writes the same thing for `re`."""
+
+    def __init__(self, pattern: str) -> None:
+        self.text = pattern
+        self.at = 0
+        self.out: list[str] = []
+        self.open: list[tuple[int, bool, bool]] = []  # per group: flag groups to close, multi-line and swapped greed to restore
+        self.extra = 0
+        self.multiline = False
+        self.swapped = False
+
+    def run(self) -> str:
+        while self.at < len(self.text):
+            c = self.text[self.at]
+            if c == "\\":
+                self.out.append(self._escape(False))
+            elif c == "[":
+                self.out.append(self._class())
+            elif c == "(":
+                self._open_group()
+            elif c == ")":
+                self._close_group()
+            elif c == "$":
+                self.at += 1
+                self.out.append("(?=\\n|\\Z)" if self.multiline else "\\Z")
+            elif c == "^":
+                self.at += 1
+                self.out.append("(?:(?<=\\n)|\\A)" if self.multiline else "\\A")
+            elif c in "*+?" or (c == "{" and re.match(r"\{\d+(,\d*)?\}", self.text[self.at :])):
+                self._repeat()
+            else:
+                self.at += 1
+                self.out.append("\\{" if c == "{" else "\\}" if c == "}" else c)
+        if self.open:
+            _bad("missing )", self.text)
+        return "".join(self.out) + ")" * self.extra
+
+    def _repeat(self) -> None:
+        match = re.compile(r"[*+?]|\{(\d+)(,(\d*))?\}").match(self.text, self.at)
+        assert match is not None
+        if not self.out or self.out[-1] in ("(", "(?:", "|"):
+            _bad("no argument for repetition operator", match.group())
+        for bound in (match.group(1), match.group(3)):
+            if bound and int(bound) > 1000:
+                _bad("invalid repetition size", match.group())
+        self.at = match.end()
+        lazy = self.text[self.at : self.at + 1] == "?"
+        self.at += lazy
+        following = re.compile(r"[*+?]|\{\d+(,\d*)?\}").match(self.text, self.at)
+        if following is not None:
+            _bad("bad repetition operator", self.text[match.start() : following.end()])
+        self.out.append(match.group() + ("?" if lazy != self.swapped else ""))
+
+    def _open_group(self) -> None:
+        rest = self.text[self.at :]
+        self.open.append((self.extra, self.multiline, self.swapped))
+        if not rest.startswith("(?"):
+            self.at += 1
+            self.extra = 0
+            self.out.append("(")
+            return
+        named = re.match(r"\(\?P?<(\w+)>", rest)
+        if named:
+            self.at += named.end()
+            self.extra = 0
+            self.out.append(f"(?P<{named.group(1)}>")
+            return
+        flags = re.match(r"\(\?([imsU]*)(?:-([imsU]+))?([:)])", rest)
+        if flags is None:
+            _bad("invalid perl operator", rest[:4] if rest.startswith("(?<") else rest[:3])
+        self.at += flags.end()
+        on, off, end = flags.groups()
+        off = off or ""
+        keep = "".join(f for f in on if f in "is")
+        drop = "".join(f for f in off if f in "is")
+        opening = f"(?{keep}{'-' + drop if drop else ''}:"
+        if end == ")":
+            # The flags hold up to the end of the group around: one more group that is closed with it.
+            self.open.pop()
+            self.extra += 1
+        else:
+            self.extra = 0
+        self.multiline = ("m" in on) or (self.multiline and "m" not in off)
+        self.swapped = ("U" in on) or (self.swapped and "U" not in off)
+        self.out.append(opening)
+
+    def _close_group(self) -> None:
+        if not self.open:
+            _bad("unexpected )", self.text)
+        self.at += 1
+        self.out.append(")" * self.extra + ")")
+        self.extra, self.multiline, self.swapped = self.open.pop()
+
+    def _escape(self, in_class: bool) -> str:
+        rest = self.text[self.at :]
+        if len(rest) < 2:
+            _bad("trailing \\", self.text[-1:])
+        c = rest[1]
+        if c in _PERL or c.lower() in _PERL:
+            self.at += 2
+            return self._set(_PERL[c.lower()], c.isupper(), in_class, rest[:2])
+        if c in "pP":
+            found = re.match(r"\\[pP](?:\{(\^?)(\w+)\}|(\w))", rest)
+            if found is None:
+                _bad("invalid character class range", rest[:2])
+            self.at += found.end()
+            negate = (c == "P") != bool(found.group(1))
+            inside = _category(found.group(2) or found.group(3), negate)
+            return inside if in_class else f"[{inside}]"
+        if c == "x":
+            found = re.match(r"\\x(?:\{([0-9A-Fa-f]+)\}|([0-9A-Fa-f]{2}))", rest)
+            if found is None:
+                _bad("invalid escape sequence", rest[:2])
+            self.at += found.end()
+            return f"\\U{int(found.group(1) or found.group(2), 16):08x}"
+        if c == "0" or re.match(r"\\[1-7][0-7]{2}", rest):
+            found = re.match(r"\\([0-7]{1,3})", rest)
+            assert found is not None
+            self.at += found.end()
+            return f"\\x{int(found.group(1), 8):02x}"
+        if c == "Q" and not in_class:
+            literal, _, _ = rest[2:].partition("\\E")
+            self.at += 2 + len(literal) + (2 if "\\E" in rest else 0)
+            return re.escape(literal)
+        if c in "aftnrv" or (c.isascii() and not c.isalnum()):
+            self.at += 2
+            return rest[:2] if c in "aftnrv" else re.escape(c)
+        if not in_class and c in "AbBzC":
+            self.at += 2
+            return {"A": "\\A", "b": "\\b", "B": "\\B", "z": "\\Z", "C": "(?s:.)"}[c]
+        _bad("invalid escape sequence", rest[:2])
+
+    @staticmethod
+    def _set(inside: str, negate: bool, in_class: bool, shown: str) -> str:
+        if not in_class:
+            return f"[{'^' if negate else ''}{inside}]"
+        if not negate:
+            return inside
+        # Python has no nested classes; its own ASCII classes serve for the negated ones.
+        return shown if shown != "\\S" else r"\S\v"
+
+    def _class(self) -> str:
+        start = self.at
+        self.at += 1
+        parts = ["["]
+        if self.text.startswith("^", self.at):
+            parts.append("^")
+            self.at += 1
+        first = True
+        while True:
+            if self.at >= len(self.text):
+                _bad("missing ]", self.text[start:])
+            c = self.text[self.at]
+            if c == "]" and not first:
+                self.at += 1
+                return "".join(parts) + "]"
+            first = False
+            posix = re.compile(r"\[:(\^?)(\w+):\]").match(self.text, self.at)
+            if posix:
+                if posix.group(2) not in _POSIX:
+                    _bad("invalid character class range", posix.group())
+                self.at = posix.end()
+                inside = _POSIX[posix.group(2)]
+                parts.append(inside if not posix.group(1) else _complement(inside))
+            elif c == "\\":
+                parts.append(self._escape(True))
+            else:
+                self.at += 1
+                parts.append("\\" + c if c in "[]&~|" else c)
+
+
+def _complement(inside: str) -> str:
+    """The inside of a class for everything else (POSIX classes are ASCII only)."""
+    member = re.compile(f"[{inside}]")
+    others = [c for c in range(128) if not member.match(chr(c))]
+    return "".join(f"\\x{c:02x}" for c in others) + r"\x80-\U0010ffff"
+
+
+@functools.lru_cache(512)
+def compile_re2(pattern: bytes) -> re.Pattern[str]:
+    """The compiled pattern; InvalidArgumentError in TF's words if RE2 would refuse it."""
+    text = pattern.decode("utf-8", "surrogateescape")
+    try:
+        return re.compile(_Translator(text).run(), re.ASCII)
+    except _Bad as bad:
+        raise InvalidArgumentError(f"Invalid pattern: {text}, error: {bad}") from None
+    except (re.error, OverflowError) as error:
+        raise InvalidArgumentError(f"Invalid pattern: {text}, error: {error}") from None
+
+
+def full_match(pattern: re.Pattern[str], value: bytes) -> bool:
+    return pattern.fullmatch(value.decode("utf-8", "surrogateescape")) is not None
+
+
+def rewrite_parts(rewrite: bytes) -> tuple[list[Any], int]:
+    """A replacement as texts and group numbers, up to the first mistake, and the largest group number."""
+    text = rewrite.decode("utf-8", "surrogateescape")
+    parts: list[Any] = []
+    i = 0
+    while i < len(text):
+        if text[i] != "\\":
+            parts.append(text[i])
+        else:
+            i += 1
+            following = text[i : i + 1]
+            if following.isdigit():
+                parts.append(int(following))
+            elif following == "\\":
+                parts.append("\\")
+            else:
+                break
+        i += 1
+    largest = max((int(d) for d in re.findall(r"\\(?:\\|(\d))", text) if d), default=0)
+    return parts, largest
+
+
+def replace(pattern: re.Pattern[str], value: bytes, rewrite: tuple[list[Any], int], everywhere: bool) -> bytes:
+    """`value` with the first or every match replaced, by RE2's rules for empty matches."""
+    parts, largest = rewrite
+    if largest > pattern.groups:
+        return value
+    text = value.decode("utf-8", "surrogateescape")
+    out: list[str] = []
+    at, last = 0, -1
+    while at <= len(text):
+        match = pattern.search(text, at)
+        if match is None:
+            break
+        out.append(text[at : match.start()])
+        if match.end() == match.start() == last:
+            # No empty match right behind another match.
+            out.append(text[last : last + 1])
+            at = last + 1
+            last = -1
+            continue
+        out += [p if isinstance(p, str) else (match.group(p) or "") for p in parts]
+        at = last = match.end()
+        if not everywhere:
+            break
+    out.append(text[at:])
+    return "".join(out).encode("utf-8", "surrogateescape")
