@@ -8,13 +8,13 @@ import pytest
 import penstock
 from penstock import dtypes
 from penstock.graph.opdef import OPS
-from penstock.ops.cases import cases
+from penstock.ops.cases import cases, programs
 
 tensorflow = pytest.importorskip("tensorflow")
 tf1 = tensorflow.compat.v1
 tf1.disable_v2_behavior()
 
-MODULES = ("penstock.ops.random:", "penstock.ops.stateless_random:", "penstock.ops.candidates:")
+MODULES = ("penstock.ops.random:", "penstock.ops.stateless_random:", "penstock.ops.candidates:", "penstock.ops.rng:")
 FAMILY = sorted(name for name, opdef in OPS.items() if opdef.where.startswith(MODULES) and opdef.samples)
 SEEDS = [(1, 2), (0, 7), (-3, 1 << 40), (87654321, 0), (2**63 - 1, -(2**63))]
 SHAPES = [(), (0,), (1,), (5,), (2, 0, 3), (3, 5), (70001,)]
@@ -47,8 +47,8 @@ def runs(tf, build, n=3):
             return [sess.run(fetches) for _ in range(n)]
 
 
-def compare(build, what, **tolerance):
-    for i, (ours, theirs) in enumerate(zip(runs(penstock, build), runs(tf1, build), strict=True)):
+def compare(build, what, n=3, **tolerance):
+    for i, (ours, theirs) in enumerate(zip(runs(penstock, build, n), runs(tf1, build, n), strict=True)):
         theirs = list(theirs) if isinstance(theirs, (list, tuple)) else [theirs]
         ours = list(ours) if isinstance(ours, (list, tuple)) else [ours]
         assert len(ours) == len(theirs)
@@ -114,6 +114,9 @@ def test_samples(name):
             compare(build, repr(case), ulps=8, rtol=1e-5 if loose else 0)
         except AssertionError as error:
             failures.append(f"{case}: {error}")
+    for program in programs(opdef):
+        compared += 1
+        compare(program.fn, name, program.runs)
     assert compared
     assert not failures, "\n".join(failures[:3])
 
@@ -178,6 +181,25 @@ def test_public_functions(name):
     compare(build, name, ulps=4, rtol=1e-6 if "gamma" in name else 0)
 
 
+def test_generator():
+    def build(tf):
+        gen = tf.random.Generator.from_seed([1, 2, 3])
+        with tf.control_dependencies([gen.state.initializer]):
+            first = gen.normal([5])
+        with tf.control_dependencies([first]):
+            second = gen.uniform([3], 0, 1000, tf.int64)
+        with tf.control_dependencies([second]):
+            third = gen.truncated_normal([2], dtype=tf.float64)
+        with tf.control_dependencies([third]):
+            return [first, second, third, gen.state.read_value()]
+
+    tf1.enable_resource_variables()
+    try:
+        compare(build, "generator", ulps=4)
+    finally:
+        tf1.disable_resource_variables()
+
+
 def seeded(tf):
     """Ops without seeds of their own in a graph with one."""
     tf.set_random_seed(1234)
@@ -213,6 +235,15 @@ def test_gradient_of_gamma_samples():
         return tf.gradients(samples, [alpha, beta]) + tf.gradients(stateless, [alpha, beta])
 
     compare(build, "gamma gradient", rtol=1e-4)
+
+
+def test_gradient_of_bounded_normal_samples():
+    def build(tf):
+        parameters = [tf.constant(v) for v in ([[0.0], [1.0]], 1.5, [-1.0, -0.5, 0.5], [[2.0, 2.5, 9.0]])]
+        samples = tf.random.stateless_parameterized_truncated_normal([20, 2, 3], [1, 2], *parameters)
+        return tf.gradients(samples, parameters)
+
+    compare(build, "bounded normal gradient", rtol=1e-4)
 
 
 @pytest.mark.parametrize("build", [

@@ -17,7 +17,6 @@ from penstock.graph.control_flow import dynamic_shape
 from penstock.graph.convert import convert_to_tensor
 from penstock.graph.defaults import get_default_graph
 from penstock.graph.ir import Tensor
-from penstock.graph.raw import raw
 from penstock.shapes import TensorShape, merge_dim
 
 
@@ -46,13 +45,13 @@ def _elements(elems: Any, single_ok: bool = True) -> tuple[list[Tensor], Callabl
 
 
 def _length(tensors: list[Tensor]) -> tuple[Any, int | None]:
-    """(the number of slices, statically known length or None)."""
+    """(the number of slices as an int or a tensor, what all tensors say of it or None)."""
     static: int | None = None
     for tensor in tensors:
         static = merge_dim(static, None if tensor.dims is None else tensor.dims[0])
     first = tensors[0].dims
     if first is not None and first[0] is not None:
-        return constant(first[0], dtypes.int32, name="n"), static
+        return first[0], static
     return dynamic_shape(tensors[0])[0], static  # type: ignore[index]
 
 
@@ -152,13 +151,15 @@ def _fold(
                 start = n - 1
                 initializer = pack([array.read(start) for array in inputs])
         else:
-            start = constant(0, dtypes.int32)
             if initializer is None:
                 initializer = pack([array.read(0) for array in inputs])
                 start = constant(1, dtypes.int32)
+            else:
+                start = constant(0, dtypes.int32)
 
         def forwards_step(i: Any, a: Any) -> Any:
-            return [i + 1, fn(a, pack([array.read(i) for array in inputs]))]
+            a = fn(a, pack([array.read(i) for array in inputs]))
+            return [i + 1, a]
 
         def backwards_step(i: Any, a: Any) -> Any:
             i = i - 1
@@ -218,13 +219,13 @@ def scan(
         inputs = _unstacked(tensors, n, clear_after_read=False)
         like = elems if initializer is None else initializer
         if initializer is None:
-            first = n - 1 if reverse else constant(0, dtypes.int32)
+            first = n - 1 if reverse else 0
             start = [array.read(first) for array in inputs]
-            done = 1
+            i = constant(1, dtypes.int32)
         else:
             start = [convert_to_tensor(v) for v in nest.flatten(initializer)]
             first = None
-            done = 0
+            i = constant(0, dtypes.int32)
         arrays = [
             TensorArray(dtype=a.dtype.base_dtype, size=n, element_shape=a.shape if infer_shape else None, dynamic_size=False, infer_shape=infer_shape)
             for a in start
@@ -242,7 +243,7 @@ def scan(
             outputs = [array.write(i, v) for array, v in zip(outputs, flat, strict=True)]
             return (i - 1 if reverse else i + 1), flat, outputs
 
-        begin: Any = raw.Sub(n, done + 1) if reverse else constant(done, dtypes.int32)
+        begin = n - 1 - i if reverse else i
         _, _, arrays = while_loop(
             (lambda i, *_: i >= 0) if reverse else (lambda i, *_: i < n), step, (begin, start, arrays), parallel_iterations=parallel_iterations,
             back_prop=back_prop, swap_memory=swap_memory, maximum_iterations=n,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -155,7 +156,8 @@ class TensorArray:
     def _value(self, value: Any) -> Tensor:
         tensor = convert_to_tensor(value, preferred_dtype=self._dtype, name="value")
         if tensor.dtype.base_dtype != self._dtype:
-            raise ValueError(f"Input value has dtype `{tensor.dtype.name}`, but expected dtype `{self._dtype.name}`. This leads to undefined behavior and will be an error in future versions of TensorFlow.")
+            # TF reports this loudly but lets the step fail; so do we.
+            warnings.warn(f"Input value {tensor} has dtype {tensor.dtype.name}, but expected dtype {self._dtype.name}. The step will fail.", stacklevel=4)
         return tensor
 
     @contextlib.contextmanager

@@ -18,7 +18,8 @@ from penstock.graph.build import arg_dtypes, check_attrs, output_dtypes
 from penstock.graph.convert import convert_to_tensor
 from penstock.graph.defaults import get_default_graph
 from penstock.graph.ir import Graph, Operation, Tensor, capture_trace
-from penstock.graph.opdef import MISSING, OpDef, OPS
+from penstock.graph.opdef import MISSING, OPS, OpDef
+from penstock.graph.quiet_gc import paused
 from penstock.graph.shape_inference import infer_shapes
 from penstock.names import parse_tensor_name
 from penstock.shapes import TensorShape, compatible_dims, merge_dims
@@ -56,7 +57,8 @@ def import_graph_def(
     for gradient in graph_def.library.gradient:
         graph.gradient_functions[gradient.function_name] = gradient.gradient_func
     prefix = _enter_prefix(graph, name)
-    added = GraphReader(graph, graph_def.node, prefix, mapping).read()
+    with paused():
+        added = GraphReader(graph, graph_def.node, prefix, mapping).read()
     unused = [key for key in mapping.keys if key not in mapping.used and parse_tensor_name(key.lstrip("^"))[0] not in added]
     if unused:
         raise ValueError(f"Attempted to map inputs that were not found in graph_def: [{', '.join(unused)}]")

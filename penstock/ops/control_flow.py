@@ -23,7 +23,9 @@ from penstock.shapes import format_dims
 def predicate(value: Any) -> bool:
     """A Switch's predicate as a bool; InvalidArgumentError if it is no scalar."""
     if np.ndim(value) != 0:
-        raise errors.InvalidArgumentError(f"The second input must be a scalar, but it has shape {format_dims(np.shape(value))}")
+        raise errors.InvalidArgumentError(
+            f"The second input must be a scalar, but it has shape {format_dims(np.shape(value))}"
+        )
     return bool(value)
 
 
@@ -33,7 +35,9 @@ def switch_kernel(data: Any, pred: Any) -> list[Any]:
 
 def switch_n_kernel(data: Any, output_index: Any, *, num_outs: int) -> list[Any]:
     if np.ndim(output_index) != 0:
-        raise errors.InvalidArgumentError(f"The second input must be a scalar, but it has shape {format_dims(np.shape(output_index))}")
+        raise errors.InvalidArgumentError(
+            f"The second input must be a scalar, but it has shape {format_dims(np.shape(output_index))}"
+        )
     index = int(output_index)
     # As in TF, an index out of range takes the last branch.
     chosen = index if 0 <= index < num_outs else num_outs - 1

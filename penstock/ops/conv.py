@@ -12,7 +12,7 @@ from penstock.ops.declare import op, with_rank
 from penstock.ops.kernels import conv, depthwise, morphology
 from penstock.ops.kernels.window import Layout, check_explicit_paddings, layout, static_size
 from penstock.ops.samples import arr, empty, ints, normal
-from penstock.shapes import merge_dim, merge_dims
+from penstock.shapes import merge_dim
 
 # -- shapes -----------------------------------------------------------------------------------------------------------
 

@@ -77,7 +77,12 @@ _ENDS = "tensor_name: string; send_device: string; send_device_incarnation: int;
 
 op(f"_Send(tensor: T) -> () [T: type; {_ENDS}] stateful", shape=no_outputs, numpy=send_kernel)
 op(f"_Recv() -> (tensor: tensor_type) [tensor_type: type; {_ENDS}] stateful", shape=unknown, async_kernel=recv_kernel)
-op(f"_HostSend(tensor: T) -> () [T: type; {_ENDS}] stateful", shape=no_outputs, numpy=send_kernel, host_memory=("tensor",))
+op(
+    f"_HostSend(tensor: T) -> () [T: type; {_ENDS}] stateful",
+    shape=no_outputs,
+    numpy=send_kernel,
+    host_memory=("tensor",),
+)
 op(f"_HostRecv() -> (tensor: tensor_type) [tensor_type: type; {_ENDS}] stateful",
    shape=unknown, async_kernel=recv_kernel, host_memory=("tensor",))  # fmt: skip
 

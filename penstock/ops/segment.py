@@ -8,7 +8,6 @@ import numpy as np
 
 from penstock import dtypes
 from penstock.errors import InvalidArgumentError
-from penstock.ops.broadcasting import conj
 from penstock.ops.declare import op, with_rank_at_least
 from penstock.ops.kernels.numeric import lowest, narrow, widen
 from penstock.ops.kernels.segments import group_sizes, per_row, reduce_rows, reduce_sorted
@@ -108,9 +107,8 @@ def _prod_slope(g: Any, op: Any, dy: Any, prod: Any, total: Any, gather: Any) ->
     zeros_in_segment = total(g.Cast(is_zero, DstT=dtypes.int32))
     dy = g.SelectV2(g.Greater(zeros_in_segment, np.int32(1)), g.ZerosLike(dy), dy)
     without_zeros = g.SelectV2(is_zero, g.OnesLike(data), data)
-    gathered = conj(g, gather(op.output))
-    others = g.RealDiv(gathered, conj(g, without_zeros))
-    slope = g.SelectV2(is_zero, conj(g, gather(prod(without_zeros))), others)
+    others = g.RealDiv(gather(op.output), without_zeros)
+    slope = g.SelectV2(is_zero, gather(prod(without_zeros)), others)
     return g.Mul(gather(dy), slope)
 
 

@@ -263,9 +263,36 @@ def stateless_parameterized_kernel(shape: Any, seed: Any, means: Any, stddevs: A
     return out.T.reshape(sizes)
 
 
+def bounded_normal_grad(g: Any, op: Any, dy: Any) -> list[Any]:
+    """Bounds move a sample by how near it is to them; mean and deviation move it as they move an unbounded one."""
+    sample, mean, stddev = op.outputs[0], op.means, op.stddevs
+    low, high, place = (g.RealDiv(g.Sub(value, mean), stddev) for value in (op.minvals, op.maxvals, sample))
+    below = _normal_cdf(g, low)
+    fraction = g.RealDiv(g.Sub(_normal_cdf(g, place), below), g.Sub(_normal_cdf(g, high), below))
+    info = np.finfo(op.attr("dtype").as_numpy_dtype)
+    fraction = g.Maximum(g.Minimum(fraction, 1 - info.eps), info.tiny)
+    square = g.Square(place)
+    to_low = g.Exp(g.AddV2(g.Mul(g.Sub(square, g.Square(low)), 0.5), g.Log1p(g.Neg(fraction))))
+    to_high = g.Exp(g.AddV2(g.Mul(g.Sub(square, g.Square(high)), 0.5), g.Log(fraction)))
+    moved = (dy, g.Mul(dy, place), g.Mul(dy, to_low), g.Mul(dy, to_high))
+    full = g.Shape(sample)
+    grads = []
+    for parameter, change in zip((mean, stddev, op.minvals, op.maxvals), moved, strict=True):
+        shape = g.Shape(parameter)
+        grads.append(g.Reshape(g.Sum(change, g.BroadcastGradientArgs(full, shape)[1]), shape))
+    return [None, None, *grads]
+
+
+def _normal_cdf(g: Any, x: Any) -> Any:
+    w = g.Mul(x, 0.5 * np.sqrt(2.0))
+    far = g.Erfc(g.Abs(w))
+    tail = g.SelectV2(g.Greater(w, 0.0), g.Sub(2.0, far), far)
+    return g.Mul(g.SelectV2(g.Less(g.Abs(w), 0.5 * np.sqrt(2.0)), g.AddV2(g.Erf(w), 1.0), tail), 0.5)
+
+
 op("StatelessParameterizedTruncatedNormal(shape: S, seed: Tseed, means: dtype, stddevs: dtype, minvals: dtype, maxvals: dtype)"
    " -> (output: dtype) [S: type in {int32, int64}; Tseed: type in {int32, int64} = int64; dtype: type in {half, float, double}]",
-   shape=stateless_shape, numpy=stateless_parameterized_kernel, host_memory=["shape", "seed", "means", "stddevs", "minvals", "maxvals"],
+   shape=stateless_shape, numpy=stateless_parameterized_kernel, grad=bounded_normal_grad, host_memory=["shape", "seed", "means", "stddevs", "minvals", "maxvals"],
    samples=[dict(shape=arr([9, 2]), seed=arr([1, 2]), means=arr([0.0, 1.0]), stddevs=arr(1.0), minvals=arr(-1.0), maxvals=arr(2.0))])  # fmt: skip
 
 

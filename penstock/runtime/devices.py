@@ -30,7 +30,12 @@ class DeviceAttributes:
     __slots__ = ("device_type", "incarnation", "memory_limit", "name", "physical_device_desc")
 
     def __init__(
-        self, name: str, device_type: str, memory_limit: int = 0, physical_device_desc: str = "", incarnation: int | None = None
+        self,
+        name: str,
+        device_type: str,
+        memory_limit: int = 0,
+        physical_device_desc: str = "",
+        incarnation: int | None = None,
     ) -> None:
         self.name = name
         self.device_type = device_type
@@ -107,7 +112,9 @@ class Device:
 
     __slots__ = ("attributes", "kind", "name", "resources", "type")
 
-    def __init__(self, name: str, kind: DeviceType, attributes: DeviceAttributes, resources: ResourceManager | None = None) -> None:
+    def __init__(
+        self, name: str, kind: DeviceType, attributes: DeviceAttributes, resources: ResourceManager | None = None
+    ) -> None:
         self.name = name
         self.kind = kind
         self.type = kind.name
@@ -144,7 +151,9 @@ def make_local_devices(config: Any = None, task: str = LOCAL_TASK) -> list[Devic
     """The devices of this process, CPUs first, as `config.device_count` asks for."""
     cpu = _types["CPU"].create(config, task)
     if not cpu:
-        raise errors.InvalidArgumentError("No CPU devices are available in this process: device_count must ask for at least one CPU")
+        raise errors.InvalidArgumentError(
+            "No CPU devices are available in this process: device_count must ask for at least one CPU"
+        )
     return cpu + [device for kind in device_types() if kind.name != "CPU" for device in kind.create(config, task)]
 
 
@@ -183,7 +192,9 @@ class DeviceSet:
             fitting = self.matching(name)
             if fitting:
                 raise errors.InvalidArgumentError(f"{name} fits several devices: {', '.join(d.name for d in fitting)}")
-            raise errors.InvalidArgumentError(f"{name} unknown device. Known devices: {', '.join(d.name for d in self.devices)}")
+            raise errors.InvalidArgumentError(
+                f"{name} unknown device. Known devices: {', '.join(d.name for d in self.devices)}"
+            )
         return found
 
     def matching(self, spec: str) -> list[Device]:

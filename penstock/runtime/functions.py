@@ -40,7 +40,9 @@ class FunctionRuntime:
     """The functions of a session's graph. `functions` maps names to Functions (it may grow), and
     `compile_function(function, attrs)` gives the executors of a body."""
 
-    def __init__(self, functions: Mapping[str, Any], compile_function: Callable[[Any, dict[str, Any]], Sequence[Executor]]) -> None:
+    def __init__(
+        self, functions: Mapping[str, Any], compile_function: Callable[[Any, dict[str, Any]], Sequence[Executor]]
+    ) -> None:
         self.functions = functions
         self._compile = compile_function
         self._instances: dict[Any, Instance] = {}

@@ -106,7 +106,9 @@ class ResourceManager:
 
     def _not_found(self, container: str, name: str, cls: Any) -> None:
         if container not in self._containers:
-            raise errors.NotFoundError(f"Container {container} does not exist. (Could not find resource: {container}/{name})")
+            raise errors.NotFoundError(
+                f"Container {container} does not exist. (Could not find resource: {container}/{name})"
+            )
         raise errors.NotFoundError(f"Resource {container}/{name}/{_class_name(cls)} does not exist.")
 
 

@@ -49,7 +49,9 @@ class Collector:
         append = self.rows.setdefault(device, []).append
         names = self._thread_names
 
-        def record(node: NodePlan, all_start: int, op_start: int, op_end: int, all_end: int, outputs: Iterable[Any]) -> None:
+        def record(
+            node: NodePlan, all_start: int, op_start: int, op_end: int, all_end: int, outputs: Iterable[Any]
+        ) -> None:
             thread = threading.get_ident()
             if thread not in names:
                 names[thread] = threading.current_thread().name
@@ -134,7 +136,9 @@ class Collector:
 
 def timeline_label(op: Operation) -> str:
     """TF's label of a node in timelines: `name = Op(input, input:1)`."""
-    inputs = [t.op.name if t.value_index == 0 else t.name for t in op.inputs] + ["^" + c.name for c in op.control_inputs]
+    inputs = [t.op.name if t.value_index == 0 else t.name for t in op.inputs] + [
+        "^" + c.name for c in op.control_inputs
+    ]
     return f"{op.name} = {op.type}({', '.join(inputs)})"
 
 

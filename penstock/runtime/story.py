@@ -45,7 +45,12 @@ def as_op_error(error: BaseException) -> errors.OpError:
 
 
 def explain(
-    error: BaseException, op: Operation, device: str, inputs: Sequence[Any] = (), doing: str = "", in_client_graph: bool = True
+    error: BaseException,
+    op: Operation,
+    device: str,
+    inputs: Sequence[Any] = (),
+    doing: str = "",
+    in_client_graph: bool = True,
 ) -> errors.OpError:
     """The error to report for `op`, whose kernel failed on `inputs`.
 

@@ -219,7 +219,9 @@ class SessionPools:
 
     def _from_options(self, option: Any, config: Any) -> WorkPool:
         if option.num_threads < 0:
-            raise errors.InvalidArgumentError(f"session_inter_op_thread_pool: num_threads must not be negative, got {option.num_threads}")
+            raise errors.InvalidArgumentError(
+                f"session_inter_op_thread_pool: num_threads must not be negative, got {option.num_threads}"
+            )
         number = option.num_threads or inter_op_threads(config) or 1
         name = option.global_name
         if not name:

@@ -24,6 +24,7 @@ from penstock import errors
 from penstock.formats import protos
 from penstock.graph.function import Function
 from penstock.graph.ir import Graph
+from penstock.graph.quiet_gc import paused
 from penstock.pipeline import CompileOptions, Trail, compile_step
 from penstock.pipeline.place import Placer
 from penstock.pipeline.signature import Signature
@@ -148,7 +149,8 @@ class DirectRuntime:
             with self._lock:
                 found = self._prepared.get(signature)
                 if found is None:
-                    found = self._prepared[signature] = self._compile(signature, Trail())
+                    with paused():
+                        found = self._prepared[signature] = self._compile(signature, Trail())
         return found
 
     def _compile(self, signature: Signature, trail: Trail) -> Prepared:

@@ -136,7 +136,7 @@ def test_stateless():
 
 def test_crop():
     check([tf.random_crop(np.arange(36).reshape(6, 6), [2, 3], seed=1)], [[[[0, 1, 2], [6, 7, 8]]], [[[8, 9, 10], [14, 15, 16]]]])
-    with tf.Session() as sess, pytest.raises(tf.errors.InvalidArgumentError, match="Need value.shape >= size"):
+    with tf.Session() as sess, pytest.raises(tf.errors.InvalidArgumentError, match=r"Need value.shape >= size"):
         sess.run(tf.random_crop(np.zeros((2, 2)), [3, 1]))
 
 
@@ -297,7 +297,7 @@ def test_generator_errors():
     gen = tf.random.Generator.from_seed(1)
     with pytest.raises(ValueError, match="both `None` or both non-`None`"):
         gen.uniform([2], dtype=tf.int32)
-    with pytest.raises(ValueError, match="must have the same rank|are incompatible|not compatible"):
+    with pytest.raises(ValueError, match=r"must have the same rank|are incompatible|not compatible"):
         tf.random.Generator.from_state([1, 2], "philox")
     with pytest.raises(NotImplementedError, match="make_seeds"):
         gen.split(2)

@@ -33,7 +33,9 @@ class Builder:
         self.graph = graph or Graph()
         self.count = 0
 
-    def __call__(self, op_type: str, *inputs: Any, name: str = "", control: Any = (), device: str = "", **attrs: Any) -> Operation:
+    def __call__(
+        self, op_type: str, *inputs: Any, name: str = "", control: Any = (), device: str = "", **attrs: Any
+    ) -> Operation:
         opdef = TEST_OPS.get(op_type) or self.graph.op_def(op_type)
         flat = [self.tensor(i) for i in inputs]
         self.count += 1
@@ -64,7 +66,9 @@ class Builder:
     def ret(self, index: int, value: Any, control: Any = ()) -> Operation:
         return self("_Retval", value, control=control, index=index)
 
-    def while_loop(self, frame: str, init: list[Any], cond: Any, body: Any, parallel: int = 10, invariants: Any = ()) -> list[Operation]:
+    def while_loop(
+        self, frame: str, init: list[Any], cond: Any, body: Any, parallel: int = 10, invariants: Any = ()
+    ) -> list[Operation]:
         """A TF1 while loop: cond(*vars, *invariants) -> bool, body(...) -> new vars. Gives the Exits."""
         enters = [self("Enter", v, frame_name=frame, parallel_iterations=parallel) for v in init]
         fixed = [self("Enter", v, frame_name=frame, parallel_iterations=parallel, is_constant=True) for v in invariants]
@@ -107,7 +111,9 @@ def cpu(n: int = 1) -> list[Device]:
     return make_local_devices(Config())
 
 
-def executor(builder: Builder, device: Device | None = None, segment: OpSegment | None = None, library: Any = None) -> Executor:
+def executor(
+    builder: Builder, device: Device | None = None, segment: OpSegment | None = None, library: Any = None
+) -> Executor:
     return Executor(builder.graph, device or cpu()[0], segment or OpSegment(), library)
 
 

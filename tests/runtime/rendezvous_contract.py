@@ -16,7 +16,9 @@ from penstock.names import make_key
 from penstock.runtime.cancellation import CancellationManager
 
 KEY = make_key("/job:a/replica:0/task:0/device:CPU:0", 0x1234, "/job:b/replica:0/task:0/device:CPU:0", "edge_1_x", 0, 0)
-OTHER = make_key("/job:a/replica:0/task:0/device:CPU:0", 0x1234, "/job:b/replica:0/task:0/device:CPU:0", "edge_2_y", 0, 0)
+OTHER = make_key(
+    "/job:a/replica:0/task:0/device:CPU:0", 0x1234, "/job:b/replica:0/task:0/device:CPU:0", "edge_2_y", 0, 0
+)
 
 WAIT = 10.0
 
@@ -123,7 +125,11 @@ class RendezvousContract:
     def test_abort_fails_what_comes_after(self, pair):
         sender, receiver = pair
         sender.abort(errors.AbortedError("stop it"))
-        receiver.abort(errors.UnavailableError("too late, the first one counts") if sender is receiver else errors.AbortedError("stop it"))
+        receiver.abort(
+            errors.UnavailableError("too late, the first one counts")
+            if sender is receiver
+            else errors.AbortedError("stop it")
+        )
         inbox = Inbox()
         receiver.recv_async(KEY, inbox)
         assert isinstance(inbox.result()[0], errors.AbortedError)

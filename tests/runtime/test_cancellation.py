@@ -60,7 +60,9 @@ def test_deregister_waits_for_a_running_callback():
 def test_a_callback_may_use_its_manager():
     manager = CancellationManager()
     seen = []
-    token = manager.register(lambda: seen.append((manager.is_cancelled, manager.deregister(token), manager.register(print))))
+    token = manager.register(
+        lambda: seen.append((manager.is_cancelled, manager.deregister(token), manager.register(print)))
+    )
     manager.start_cancel()
     assert seen == [(True, False, None)]
 

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import signal
-import subprocess
-import sys
-import textwrap
 import threading
 import time
 import weakref
@@ -35,15 +31,24 @@ def declare_ops():
     declare("TestCount() -> (n: int32) stateful", kernel=_count)
     declare("TestStepId() -> (n: int64)", kernel=lambda ctx: np.int64(ctx.step_id))
     declare("TestKeep(x: T) -> (y: T) [T: type]", kernel=_keep)
-    declare("TestLater(x: T) -> (y: T) [T: type]", async_kernel=lambda ctx, done, x: threading.Timer(0.01, done, [x]).start())
+    declare(
+        "TestLater(x: T) -> (y: T) [T: type]",
+        async_kernel=lambda ctx, done, x: threading.Timer(0.01, done, [x]).start(),
+    )
     declare("TestNow(x: T) -> (y: T) [T: type]", async_kernel=lambda ctx, done, x: done(x))
     declare("TestTwice(x: T) -> (y: T) [T: type]", async_kernel=_twice)
     declare("TestAsyncRaise(x: T) -> (y: T) [T: type]", async_kernel=_async_raise)
-    declare("TestAsyncFail(x: T) -> (y: T) [T: type]", async_kernel=lambda ctx, done, x: done(None, errors.DataLossError("async boom")))
+    declare(
+        "TestAsyncFail(x: T) -> (y: T) [T: type]",
+        async_kernel=lambda ctx, done, x: done(None, errors.DataLossError("async boom")),
+    )
     declare("TestWait() -> (y: int32) stateful", async_kernel=_wait)
     declare("TestHeavy(x: T) -> (y: T) [T: type; seconds: float]", kernel=_heavy, expensive=True)
     declare("TestRefAdd(ref: ref T, x: T) -> (y: ref T) [T: type]", kernel=_ref_add)
-    declare("TestPeek(ref: ref T) -> (y: bool) [T: type] uninitialized_ok", kernel=lambda ref: np.bool_(ref.value is not None))
+    declare(
+        "TestPeek(ref: ref T) -> (y: bool) [T: type] uninitialized_ok",
+        kernel=lambda ref: np.bool_(ref.value is not None),
+    )
 
 
 def _fail(x, *, kind):
@@ -85,7 +90,9 @@ waiting = threading.Semaphore(0)
 
 def _wait(ctx, done):
     """Ends only when the step is cancelled, a little later."""
-    token = ctx.cancellation.register(lambda: threading.Timer(0.02, done, [None, errors.CancelledError("Wait was cancelled")]).start())
+    token = ctx.cancellation.register(
+        lambda: threading.Timer(0.02, done, [None, errors.CancelledError("Wait was cancelled")]).start()
+    )
     if token is None:
         done(None, errors.CancelledError("Wait was cancelled at once"))
     waiting.release()
@@ -216,7 +223,9 @@ class TestResults:
         b.ret(0, b("AddV2", x, x))
         e = executor(b)
         results = {}
-        threads = [threading.Thread(target=lambda i=i: results.update({i: float(run(e, np.float32(i))[0])})) for i in range(8)]
+        threads = [
+            threading.Thread(target=lambda i=i: results.update({i: float(run(e, np.float32(i))[0])})) for i in range(8)
+        ]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -313,7 +322,10 @@ class TestErrors:
 
     def test_loops_say_where(self):
         b = Builder()
-        declare("TestAt(x: int32) -> (y: int32)", kernel=lambda x: _raise(ValueError("three")) if x == 3 else x + np.int32(1))
+        declare(
+            "TestAt(x: int32) -> (y: int32)",
+            kernel=lambda x: _raise(ValueError("three")) if x == 3 else x + np.int32(1),
+        )
         exits = b.while_loop("loop", [0], lambda i: b("Less", i, b.inside(9)), lambda i: [b("TestAt", i)])
         b.ret(0, exits[0])
         with pytest.raises(errors.InvalidArgumentError) as info:
@@ -323,7 +335,9 @@ class TestErrors:
     def test_bad_predicate(self):
         b = Builder()
         b.ret(0, b("Switch", 1, b.arg(0, dtypes.bool), name="sw").outputs[1])
-        with pytest.raises(errors.InvalidArgumentError, match=r"The second input must be a scalar, but it has shape \[2\]") as info:
+        with pytest.raises(
+            errors.InvalidArgumentError, match=r"The second input must be a scalar, but it has shape \[2\]"
+        ) as info:
             run(b, np.array([True, False]))
         assert info.value.op.name == "sw"
         assert int(run(b, np.array(True))[0]) == 1
@@ -400,7 +414,12 @@ class TestRefs:
         b = Builder()
         v = self.variable(b)
         ref = b("RefEnter", v, frame_name="loop", is_constant=True)
-        exits = b.while_loop("loop", [0], lambda i: b("Less", i, b.inside(4)), lambda i: [b("AddV2", i, b.const(1, control=[b("TestRefAdd", ref, b.const(np.float32(1), control=[i]))]))])
+        exits = b.while_loop(
+            "loop",
+            [0],
+            lambda i: b("Less", i, b.inside(4)),
+            lambda i: [b("AddV2", i, b.const(1, control=[b("TestRefAdd", ref, b.const(np.float32(1), control=[i]))]))],
+        )
         b.ret(0, exits[0])
         run(executor(b, device))
         b = Builder()
@@ -422,7 +441,9 @@ class TestAsync:
         b.ret(0, b("AddV2", x, b(op, x)))
         assert float(run(b, np.float32(2))[0]) == 4
 
-    @pytest.mark.parametrize(("op", "cls"), [("TestAsyncRaise", errors.InvalidArgumentError), ("TestAsyncFail", errors.DataLossError)])
+    @pytest.mark.parametrize(
+        ("op", "cls"), [("TestAsyncRaise", errors.InvalidArgumentError), ("TestAsyncFail", errors.DataLossError)]
+    )
     def test_errors(self, op, cls):
         b = Builder()
         b.ret(0, b(op, b.arg(0), name="a"))
@@ -614,7 +635,9 @@ class TestPool:
 class TestLeaks:
     def graphs(self):
         b = Builder()
-        exits = b.while_loop("loop", [0], lambda i: b("Less", i, b.inside(5)), lambda i: [b("AddV2", i, b("TestNow", b.inside(1)))])
+        exits = b.while_loop(
+            "loop", [0], lambda i: b("Less", i, b.inside(5)), lambda i: [b("AddV2", i, b("TestNow", b.inside(1)))]
+        )
         b.ret(0, exits[0])
         yield executor(b), ()
         b = Builder()
@@ -641,92 +664,31 @@ class TestLeaks:
         assert {t.name for t in threading.enumerate()} <= before
 
 
-class TestInterrupts:
-    def start(self, body):
-        here = os.path.dirname(os.path.abspath(__file__))
-        root = os.path.dirname(os.path.dirname(here))
-        code = f"""
-import sys
-sys.path[:0] = [{os.path.dirname(here)!r}, {root!r}]
-from runtime.graphs import *
-from penstock import errors
-import threading
-ended = []
-def wait(ctx, done):
-    def cancelled():
-        threading.Timer(0.05, lambda: (ended.append(1), done(None, errors.CancelledError("cancelled")))).start()
-    ctx.cancellation.register(cancelled)
-    print("waiting", flush=True)
-declare("TestWait() -> (y: int32) stateful", async_kernel=wait)
-""" + textwrap.dedent(body)
-        return subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-    def finish(self, process):
-        assert process.stdout.readline() == "waiting\n", process.stderr.read()
-        time.sleep(0.1)
-        process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=20)
-        assert process.returncode == 0, err
-        return out
-
-    def test_ctrl_c_while_a_kernel_waits(self):
-        process = self.start(
-            """
-            b = Builder()
-            b.ret(0, b("TestWait"))
-            e = executor(b)
-            try:
-                run(e)
-            except KeyboardInterrupt:
-                print("interrupted", ended, flush=True)
-            ok = Builder()
-            ok.ret(0, ok("AddV2", 1, 2))
-            print(int(run(ok)[0]), int(run(ok, general=True)[0]))
-            """
-        )
-        assert self.finish(process) == "interrupted [1]\n3 3\n"
-
-    def test_ctrl_c_while_a_recv_waits(self):
-        process = self.start(
-            """
-            b = Builder()
-            recv = b("_Recv", tensor_type=dtypes.float32, tensor_name="x", send_device="/device:CPU:1", send_device_incarnation=1, recv_device="/device:CPU:0")
-            b.ret(0, recv)
-            try:
-                print("waiting", flush=True)
-                run(executor(b))
-            except KeyboardInterrupt:
-                print("interrupted", flush=True)
-            """
-        )
-        assert self.finish(process) == "interrupted\n"
-
-    def test_ctrl_c_during_a_kernel(self):
-        process = self.start(
-            """
-            import time
-            def slow(x):
-                print("waiting", flush=True)
-                time.sleep(30)
-            declare("TestSlow(x: T) -> (y: T) [T: type]", kernel=slow)
-            for general in (False, True):
-                b = Builder()
-                b.ret(0, b("TestSlow", 1))
-                if general:
-                    b("TestWait")
-                    threading.Timer(0.5, lambda: __import__("os").kill(__import__("os").getpid(), 2)).start()
-                try:
-                    run(b, general=general)
-                except KeyboardInterrupt:
-                    print("interrupted", ended, flush=True)
-            """
-        )
-        out = self.finish(process).splitlines()
-        assert out[0] == "interrupted []" and out[-1] == "interrupted [1]"
-
-
 def test_dead_is_a_singleton():
     import copy
     import pickle
 
     assert pickle.loads(pickle.dumps(DEAD)) is DEAD and copy.deepcopy(DEAD) is DEAD
+
+
+def test_steps_after_fork():
+    """A forked child has none of the parent's threads, and runs steps all the same."""
+    b = Builder()
+    b.ret(0, b("AddV2", b("TestLater", 3), 4))
+    e = executor(b)
+    pool = WorkPool(2, "test-fork")
+    wide = executor(TestPool().wide(0.001))
+    wide.straight = None
+    for _ in range(2):
+        run(wide, np.float32(1), pool=pool, timeout=10)
+    assert int(run(e, timeout=10)[0]) == 7
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            ok = int(run(e, timeout=10)[0]) == 7 and float(run(wide, np.float32(1), pool=pool, timeout=10)[0]) == 6
+            code = 0 if ok else 2
+        finally:
+            os._exit(code)
+    assert os.waitpid(pid, 0)[1] == 0
+    pool.close()

@@ -43,7 +43,9 @@ declare("TestCall(args: list Tin) -> (output: list Tout) [Tin: list(type); Tout:
         async_kernel=lambda ctx, done, args, *, f: ctx.call(f, args, done))  # fmt: skip
 declare("TestWhile(args: list T) -> (output: list T) [T: list(type); cond: func; body: func]", async_kernel=_while)
 declare("TestBoom(x: T) -> (y: T) [T: type]", kernel=lambda x: (_ for _ in ()).throw(errors.DataLossError("boom")))
-declare("TestLater(x: T) -> (y: T) [T: type]", async_kernel=lambda ctx, done, x: threading.Timer(0.002, done, [x]).start())
+declare(
+    "TestLater(x: T) -> (y: T) [T: type]", async_kernel=lambda ctx, done, x: threading.Timer(0.002, done, [x]).start()
+)
 declare("TestStepId() -> (n: int64)", kernel=lambda ctx: np.int64(ctx.step_id))
 
 
@@ -158,7 +160,9 @@ def test_endless_recursion_is_an_error(library):
     library.add("Forever(n: int32) -> (y: int32)", lambda b: b.ret(0, b("Forever", b.arg(0, dtypes.int32))))
     b = library.builder()
     b.ret(0, b("Forever", b.const(1), name="call"))
-    with pytest.raises(errors.ResourceExhaustedError, match=r"Forever is called 2000 calls deep\. Does it call itself") as info:
+    with pytest.raises(
+        errors.ResourceExhaustedError, match=r"Forever is called 2000 calls deep\. Does it call itself"
+    ) as info:
         library.run(b)
     assert info.value.op.name == "call"
     assert len(info.value.message) < 2000 and len(info.value.story) < 100, "a deep error must stay readable"

@@ -16,7 +16,9 @@ from penstock.runtime.rendezvous import LocalRendezvous
 
 from .graphs import Builder, cpu, declare, executor, run
 
-declare("TestLater(x: T) -> (y: T) [T: type]", async_kernel=lambda ctx, done, x: threading.Timer(0.01, done, [x]).start())
+declare(
+    "TestLater(x: T) -> (y: T) [T: type]", async_kernel=lambda ctx, done, x: threading.Timer(0.01, done, [x]).start()
+)
 declare("TestBoom(x: T) -> (y: T) [T: type]", kernel=lambda x: (_ for _ in ()).throw(errors.DataLossError("boom")))
 
 
@@ -140,8 +142,12 @@ def test_keys_name_frame_and_iteration():
     frame = child_frame_id(0, 0, "loop")
     assert {k.frame for k, _ in keys} == {frame}
     assert {k.iter for k, _ in keys} == {0, 1, 2, 3}
-    assert all(k.src_incarnation == d.attributes.incarnation for k, _ in keys for d in pair.devices if d.name == k.src_device)
-    assert [is_dead for k, is_dead in keys if k.iter == 3 and k.dst_device.endswith("1") and "Identity" in k.edge_name] == [True]
+    assert all(
+        k.src_incarnation == d.attributes.incarnation for k, _ in keys for d in pair.devices if d.name == k.src_device
+    )
+    assert [
+        is_dead for k, is_dead in keys if k.iter == 3 and k.dst_device.endswith("1") and "Identity" in k.edge_name
+    ] == [True]
     assert spy.open_keys() == 0, "everything sent was received"
 
 
@@ -158,7 +164,15 @@ def test_an_error_in_one_partition_ends_the_other():
 def test_a_recv_that_nobody_serves_times_out():
     pair = Pair()
     _, b = pair.builders
-    b("_Recv", tensor_type=dtypes.float32, tensor_name="x", send_device="/device:CPU:9", send_device_incarnation=1, recv_device="/device:CPU:1", name="lonely")
+    b(
+        "_Recv",
+        tensor_type=dtypes.float32,
+        tensor_name="x",
+        send_device="/device:CPU:9",
+        send_device_incarnation=1,
+        recv_device="/device:CPU:1",
+        name="lonely",
+    )
     with pytest.raises(errors.DeadlineExceededError) as info:
         pair.run(timeout=0.05)
     assert "waiting for: lonely" in "\n".join(info.value.story)
@@ -178,7 +192,9 @@ def test_feeds_and_fetches_through_the_rendezvous():
     b("_Send", b("AddV2", x, y), tensor_name="sum", **back)
     rendezvous, ended = LocalRendezvous(), threading.Event()
     outcome = []
-    run_step_async([executor(b)], Step(CallFrame([], 0), rendezvous=rendezvous), lambda error: (outcome.append(error), ended.set()))
+    run_step_async(
+        [executor(b)], Step(CallFrame([], 0), rendezvous=rendezvous), lambda error: (outcome.append(error), ended.set())
+    )
     rendezvous.send(make_key("/client", 7, "/worker", "x"), np.float32(2))
     assert rendezvous.recv(make_key("/worker", 7, "/client", "neg"), timeout=10)[0] == -2
     assert not ended.is_set()

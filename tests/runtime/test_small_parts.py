@@ -99,7 +99,10 @@ class TestResourceManager:
         table = manager.create("", "t", Table, Table())
         assert manager.lookup_handle(ResourceHandle("/device:CPU:0", "localhost", "t", "Table"), Table) is table
         anonymous = Table()
-        assert manager.lookup_handle(ResourceHandle("/device:CPU:0", "", "", "Table", resource=anonymous), Table) is anonymous
+        assert (
+            manager.lookup_handle(ResourceHandle("/device:CPU:0", "", "", "Table", resource=anonymous), Table)
+            is anonymous
+        )
 
     def test_made_once_by_many_threads(self):
         manager = ResourceManager()
@@ -109,7 +112,10 @@ class TestResourceManager:
             made.append(1)
             return Table()
 
-        threads = [threading.Thread(target=lambda: found.append(manager.lookup_or_create("", "t", Table, make))) for _ in range(16)]
+        threads = [
+            threading.Thread(target=lambda: found.append(manager.lookup_or_create("", "t", Table, make)))
+            for _ in range(16)
+        ]
         for thread in threads:
             thread.start()
         for thread in threads:

@@ -98,7 +98,11 @@ class TestLoops:
     def counting(self, n, parallel=10):
         b = Builder()
         exits = b.while_loop(
-            "loop", [0, 0], lambda i, s: b("Less", i, b.inside(n)), lambda i, s: [b("AddV2", i, b.inside(1)), b("AddV2", s, i)], parallel
+            "loop",
+            [0, 0],
+            lambda i, s: b("Less", i, b.inside(n)),
+            lambda i, s: [b("AddV2", i, b.inside(1)), b("AddV2", s, i)],
+            parallel,
         )
         for i, e in enumerate(exits):
             b.ret(i, e)
@@ -132,7 +136,10 @@ class TestLoops:
 
         def body(i, total):
             inner = b.while_loop(
-                "inner", [b.inside(0), total], lambda j, t: b("Less", j, b.inside(3)), lambda j, t: [b("AddV2", j, b.inside(1)), b("AddV2", t, j)]
+                "inner",
+                [b.inside(0), total],
+                lambda j, t: b("Less", j, b.inside(3)),
+                lambda j, t: [b("AddV2", j, b.inside(1)), b("AddV2", t, j)],
             )
             return [b("AddV2", i, b.const(1, control=[i])), inner[1]]
 
@@ -144,7 +151,11 @@ class TestLoops:
         b = Builder()
         x = b.arg(0, dtypes.int32)
         exits = b.while_loop(
-            "loop", [0, 0], lambda i, s, x: b("Less", i, b.inside(5)), lambda i, s, x: [b("AddV2", i, b.inside(1)), b("AddV2", s, x)], invariants=[x]
+            "loop",
+            [0, 0],
+            lambda i, s, x: b("Less", i, b.inside(5)),
+            lambda i, s, x: [b("AddV2", i, b.inside(1)), b("AddV2", s, x)],
+            invariants=[x],
         )
         b.ret(0, exits[1])
         assert outcomes(b, np.int32(7)) == [35]
@@ -265,7 +276,9 @@ class TestDeadness:
         p = b.arg(0, dtypes.bool)
 
         def inner(i):
-            return b.while_loop("inner", [i], lambda j: b("Less", j, b.inside(9)), lambda j: [b("AddV2", j, b.inside(4))])
+            return b.while_loop(
+                "inner", [i], lambda j: b("Less", j, b.inside(9)), lambda j: [b("AddV2", j, b.inside(4))]
+            )
 
         def loop(x):
             return [b.while_loop("outer", [x], lambda i: b("Less", i, b.inside(8)), lambda i: inner(i))[0]]
@@ -307,7 +320,9 @@ class TestPlans:
         first = b("Identity", 1, name="first")
         second = b("Identity", first, name="second")
         first._update_input(0, second.outputs[0])
-        with pytest.raises(errors.InvalidArgumentError, match="contains a cycle with 2 nodes, including: first, second"):
+        with pytest.raises(
+            errors.InvalidArgumentError, match="contains a cycle with 2 nodes, including: first, second"
+        ):
             executor(b)
 
     def test_order_follows_edges_then_creation(self):

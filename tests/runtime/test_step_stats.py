@@ -82,4 +82,7 @@ def test_cost_graph():
 def test_labels():
     b = Builder()
     split = b("Switch", 1.0, np.True_, name="sw")
-    assert timeline_label(b("AddV2", split.outputs[1], split.outputs[0], name="a", control=[split])) == "a = AddV2(sw:1, sw, ^sw)"
+    assert (
+        timeline_label(b("AddV2", split.outputs[1], split.outputs[0], name="a", control=[split]))
+        == "a = AddV2(sw:1, sw, ^sw)"
+    )

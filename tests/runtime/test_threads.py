@@ -135,7 +135,14 @@ def _gone(name):
 
 
 def config(**fields):
-    return SimpleNamespace(**{"inter_op_parallelism_threads": 0, "use_per_session_threads": False, "session_inter_op_thread_pool": [], **fields})
+    return SimpleNamespace(
+        **{
+            "inter_op_parallelism_threads": 0,
+            "use_per_session_threads": False,
+            "session_inter_op_thread_pool": [],
+            **fields,
+        }
+    )
 
 
 def option(num_threads=0, global_name=""):
@@ -170,7 +177,10 @@ class TestSessionPools:
         second = SessionPools(config(session_inter_op_thread_pool=[option(2, "shared-a"), option(1)]))
         assert first.get(0) is second.get(0) and first.get(0).num_threads == 2
         assert first.get(1) is not second.get(1)
-        with pytest.raises(errors.InvalidArgumentError, match="configured previously with num_threads=2; cannot re-configure with num_threads=3"):
+        with pytest.raises(
+            errors.InvalidArgumentError,
+            match="configured previously with num_threads=2; cannot re-configure with num_threads=3",
+        ):
             SessionPools(config(session_inter_op_thread_pool=[option(3, "shared-a")]))
         with pytest.raises(errors.InvalidArgumentError, match="Invalid inter_op_thread_pool: 2"):
             first.get(2)

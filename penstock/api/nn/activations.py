@@ -250,7 +250,7 @@ def zero_fraction(value: Any, name: str | None = None) -> Tensor:
 
 
 @export("nn.top_k", "math.top_k")
-def top_k(input: Any, k: Any = 1, sorted: bool = True, index_type: Any = dtypes.int32, name: str | None = None) -> Any:  # noqa: A002
+def top_k(input: Any, k: Any = 1, sorted: bool = True, index_type: Any = dtypes.int32, name: str | None = None) -> Any:
     """(values, indices) of the `k` largest entries along the last dimension; of equal ones the first comes first."""
     return raw.TopKV2(input, k, sorted=sorted, index_type=index_type, name=name)
 

@@ -12,7 +12,7 @@ from penstock.api.array_ops import one_of
 from penstock.api.export import export
 from penstock.api.framework import name_scope
 from penstock.api.nn.layout import channel_index, explicit_paddings, per_dimension
-from penstock.api.nn.space_to_batch import with_space_to_batch
+from penstock.api.nn.space_to_batch import NOT_BOTH, with_space_to_batch
 from penstock.graph.convert import convert_to_tensor
 from penstock.graph.ir import Tensor
 from penstock.graph.raw import raw
@@ -21,7 +21,7 @@ _ONES4 = (1, 1, 1, 1)
 _ONES5 = (1, 1, 1, 1, 1)
 
 
-def _filters(filter: Any, filters: Any) -> Any:  # noqa: A002
+def _filters(filter: Any, filters: Any) -> Any:
     if filter is not None and filters is not None:
         raise ValueError("Cannot specify both 'filter' and 'filters'.")
     return filter if filters is None else filters
@@ -48,7 +48,7 @@ def _flat_batch(x: Tensor, op: Callable[[Tensor], Tensor], inner_rank: int, name
 
 @export("nn.conv2d")
 def conv2d(
-    input: Any, filter: Any = None, strides: Any = None, padding: Any = None, use_cudnn_on_gpu: bool = True,  # noqa: A002
+    input: Any, filter: Any = None, strides: Any = None, padding: Any = None, use_cudnn_on_gpu: bool = True,
     data_format: str = "NHWC", dilations: Any = _ONES4, name: str | None = None, filters: Any = None,
 ) -> Tensor:  # fmt: skip
     """`input` correlated with `filter` of shape (rows, columns, in channels, out channels).
@@ -56,7 +56,7 @@ def conv2d(
     `strides` and `dilations` are one number, two (rows, columns) or four. `padding` is "SAME", "VALID" or a list of four
     (before, after) pairs. If the filter has fewer input channels than `input`, channels are convolved in groups.
     """
-    filter = _filters(filter, filters)  # noqa: A001
+    filter = _filters(filter, filters)
     padding, pads = explicit_paddings(padding)
     data_format = data_format or "NHWC"
     channel = channel_index(data_format, 2)
@@ -64,7 +64,7 @@ def conv2d(
         strides=per_dimension(strides, 2, channel, "strides"), padding=padding, explicit_paddings=pads,
         use_cudnn_on_gpu=use_cudnn_on_gpu, data_format=data_format, dilations=per_dimension(dilations, 2, channel, "dilations"),
     )  # fmt: skip
-    input = convert_to_tensor(input)  # noqa: A001
+    input = convert_to_tensor(input)
     if input.dims is not None and len(input.dims) > 4:
         return _flat_batch(input, lambda x: raw.Conv2D(x, filter, **attrs), 3, name)
     return raw.Conv2D(input, filter, name=name, **attrs)
@@ -72,7 +72,7 @@ def conv2d(
 
 @export("nn.conv2d_backprop_filter")
 def conv2d_backprop_filter(
-    input: Any, filter_sizes: Any, out_backprop: Any, strides: Any, padding: Any, use_cudnn_on_gpu: bool = True,  # noqa: A002
+    input: Any, filter_sizes: Any, out_backprop: Any, strides: Any, padding: Any, use_cudnn_on_gpu: bool = True,
     data_format: str = "NHWC", dilations: Any = _ONES4, name: str | None = None,
 ) -> Tensor:  # fmt: skip
     """The gradient of `conv2d` with respect to its filter."""
@@ -85,7 +85,7 @@ def conv2d_backprop_filter(
 
 @export("nn.conv2d_backprop_input")
 def conv2d_backprop_input(
-    input_sizes: Any, filter: Any = None, out_backprop: Any = None, strides: Any = None, padding: Any = None,  # noqa: A002
+    input_sizes: Any, filter: Any = None, out_backprop: Any = None, strides: Any = None, padding: Any = None,
     use_cudnn_on_gpu: bool = True, data_format: str = "NHWC", dilations: Any = _ONES4, name: str | None = None, filters: Any = None,
 ) -> Tensor:  # fmt: skip
     """The gradient of `conv2d` with respect to its input."""
@@ -98,12 +98,12 @@ def conv2d_backprop_input(
 
 @export("nn.conv2d_transpose")
 def conv2d_transpose(
-    value: Any = None, filter: Any = None, output_shape: Any = None, strides: Any = None, padding: Any = "SAME",  # noqa: A002
-    data_format: str = "NHWC", name: str | None = None, input: Any = None, filters: Any = None, dilations: Any = None,  # noqa: A002
+    value: Any = None, filter: Any = None, output_shape: Any = None, strides: Any = None, padding: Any = "SAME",
+    data_format: str = "NHWC", name: str | None = None, input: Any = None, filters: Any = None, dilations: Any = None,
 ) -> Tensor:  # fmt: skip
     """The transpose (gradient) of `conv2d`: `filter` is (rows, columns, out channels, in channels)."""
     value = one_of(value, input, "value", "input")
-    filter = _filters(filter, filters)  # noqa: A001
+    filter = _filters(filter, filters)
     with name_scope(name, "conv2d_transpose", [value, filter, output_shape]) as scope:
         data_format = data_format or "NHWC"
         channel = channel_index(data_format, 2)
@@ -143,7 +143,7 @@ def atrous_conv2d_transpose(
 
 
 def _depthwise_dilated(
-    x: Any, filter: Any, strides: Sequence[int], padding: Any, rate: Any, data_format: str | None, name: str | None  # noqa: A002
+    x: Any, filter: Any, strides: Sequence[int], padding: Any, rate: Any, data_format: str | None, name: str | None
 ) -> Tensor:
     if rate is None:
         rate = [1, 1]
@@ -166,26 +166,26 @@ def _depthwise_dilated(
     if all(r == 1 for r in rate):
         return apply(x, 2, padding)
     if any(s > 1 for s in strides):
-        raise ValueError("strides > 1 not supported in conjunction with dilation_rate > 1")
+        raise ValueError(NOT_BOTH)
     return with_space_to_batch(x, rate, padding, apply, filter_shape=window, data_format=data_format)
 
 
 @export("nn.depthwise_conv2d")
 def depthwise_conv2d(
-    input: Any, filter: Any, strides: Any, padding: Any, rate: Any = None, name: str | None = None,  # noqa: A002
+    input: Any, filter: Any, strides: Any, padding: Any, rate: Any = None, name: str | None = None,
     data_format: str | None = None, dilations: Any = None,
 ) -> Tensor:  # fmt: skip
     """Each input channel with its own filters: `filter` is (rows, columns, in channels, filters per channel)."""
     rate = one_of(rate, dilations, "rate", "dilations")
     with name_scope(name, "depthwise", [input, filter]) as scope:
-        input = convert_to_tensor(input, name="tensor_in")  # noqa: A001
-        filter = convert_to_tensor(filter, name="filter_in")  # noqa: A001
+        input = convert_to_tensor(input, name="tensor_in")
+        filter = convert_to_tensor(filter, name="filter_in")
         return _depthwise_dilated(input, filter, strides, padding, rate, data_format, scope)
 
 
 @export("nn.depthwise_conv2d_native")
 def depthwise_conv2d_native(
-    input: Any, filter: Any, strides: Any, padding: Any, data_format: str = "NHWC", dilations: Any = _ONES4, name: str | None = None  # noqa: A002
+    input: Any, filter: Any, strides: Any, padding: Any, data_format: str = "NHWC", dilations: Any = _ONES4, name: str | None = None
 ) -> Tensor:
     """The DepthwiseConv2dNative op itself."""
     padding, pads = explicit_paddings(padding)
@@ -197,7 +197,7 @@ def depthwise_conv2d_native(
 
 @export("nn.depthwise_conv2d_backprop_input", "nn.depthwise_conv2d_native_backprop_input")
 def depthwise_conv2d_native_backprop_input(
-    input_sizes: Any, filter: Any, out_backprop: Any, strides: Any, padding: Any, data_format: str = "NHWC",  # noqa: A002
+    input_sizes: Any, filter: Any, out_backprop: Any, strides: Any, padding: Any, data_format: str = "NHWC",
     dilations: Any = _ONES4, name: str | None = None,
 ) -> Tensor:  # fmt: skip
     """The gradient of `depthwise_conv2d_native` with respect to its input."""
@@ -210,7 +210,7 @@ def depthwise_conv2d_native_backprop_input(
 
 @export("nn.depthwise_conv2d_backprop_filter", "nn.depthwise_conv2d_native_backprop_filter")
 def depthwise_conv2d_native_backprop_filter(
-    input: Any, filter_sizes: Any, out_backprop: Any, strides: Any, padding: Any, data_format: str = "NHWC",  # noqa: A002
+    input: Any, filter_sizes: Any, out_backprop: Any, strides: Any, padding: Any, data_format: str = "NHWC",
     dilations: Any = _ONES4, name: str | None = None,
 ) -> Tensor:  # fmt: skip
     """The gradient of `depthwise_conv2d_native` with respect to its filter."""
@@ -223,13 +223,13 @@ def depthwise_conv2d_native_backprop_filter(
 
 @export("nn.separable_conv2d")
 def separable_conv2d(
-    input: Any, depthwise_filter: Any, pointwise_filter: Any, strides: Any, padding: Any, rate: Any = None, name: str | None = None,  # noqa: A002
+    input: Any, depthwise_filter: Any, pointwise_filter: Any, strides: Any, padding: Any, rate: Any = None, name: str | None = None,
     data_format: str | None = None, dilations: Any = None,
 ) -> Tensor:  # fmt: skip
     """A depthwise convolution followed by a pointwise (1 x 1) one that mixes the channels."""
     rate = one_of(rate, dilations, "rate", "dilations")
     with name_scope(name, "separable_conv2d", [input, depthwise_filter, pointwise_filter]) as scope:
-        input = convert_to_tensor(input, name="tensor_in")  # noqa: A001
+        input = convert_to_tensor(input, name="tensor_in")
         depthwise_filter = convert_to_tensor(depthwise_filter, name="depthwise_filter")
         pointwise_filter = convert_to_tensor(pointwise_filter, name="pointwise_filter")
         shape = pointwise_filter.shape.with_rank(4)
@@ -254,7 +254,7 @@ def _one_number(value: Any, name: str) -> int:
 @export("nn.conv1d")
 def conv1d(
     value: Any = None, filters: Any = None, stride: Any = None, padding: Any = None, use_cudnn_on_gpu: bool | None = None,
-    data_format: str | None = None, name: str | None = None, input: Any = None, dilations: Any = None,  # noqa: A002
+    data_format: str | None = None, name: str | None = None, input: Any = None, dilations: Any = None,
 ) -> Tensor:  # fmt: skip
     """`value` (batch, width, channels) correlated with `filters` (width, in channels, out channels)."""
     value = one_of(value, input, "value", "input")
@@ -287,7 +287,7 @@ def _channels_first(data_format: str | None) -> bool:
 
 @export("nn.conv1d_transpose")
 def conv1d_transpose(
-    input: Any, filters: Any, output_shape: Any, strides: Any, padding: str = "SAME", data_format: str = "NWC",  # noqa: A002
+    input: Any, filters: Any, output_shape: Any, strides: Any, padding: str = "SAME", data_format: str = "NWC",
     dilations: Any = None, name: str | None = None,
 ) -> Tensor:  # fmt: skip
     """The transpose of `conv1d`: `filters` is (width, out channels, in channels)."""
@@ -314,7 +314,7 @@ def conv1d_transpose(
 
 @export("nn.conv3d")
 def conv3d(
-    input: Any, filter: Any = None, strides: Any = None, padding: Any = None, data_format: str = "NDHWC", dilations: Any = _ONES5,  # noqa: A002
+    input: Any, filter: Any = None, strides: Any = None, padding: Any = None, data_format: str = "NDHWC", dilations: Any = _ONES5,
     name: str | None = None, filters: Any = None,
 ) -> Tensor:  # fmt: skip
     """`input` correlated with `filter` of shape (planes, rows, columns, in channels, out channels)."""
@@ -326,12 +326,12 @@ def conv3d(
 
 @export("nn.conv3d_transpose")
 def conv3d_transpose(
-    value: Any, filter: Any = None, output_shape: Any = None, strides: Any = None, padding: str = "SAME", data_format: str = "NDHWC",  # noqa: A002
-    name: str | None = None, input: Any = None, filters: Any = None, dilations: Any = None,  # noqa: A002
+    value: Any, filter: Any = None, output_shape: Any = None, strides: Any = None, padding: str = "SAME", data_format: str = "NDHWC",
+    name: str | None = None, input: Any = None, filters: Any = None, dilations: Any = None,
 ) -> Tensor:  # fmt: skip
     """The transpose of `conv3d`: `filter` is (planes, rows, columns, out channels, in channels)."""
     value = one_of(value, input, "value", "input")
-    filter = _filters(filter, filters)  # noqa: A001
+    filter = _filters(filter, filters)
     with name_scope(name, "conv3d_transpose", [value, filter, output_shape]) as scope:
         data_format = data_format or "NDHWC"
         channel = channel_index(data_format, 3)
@@ -343,7 +343,7 @@ def conv3d_transpose(
 
 @export("nn.conv3d_backprop_filter", "nn.conv3d_backprop_filter_v2")
 def conv3d_backprop_filter(
-    input: Any, filter_sizes: Any, out_backprop: Any, strides: Any, padding: Any, data_format: str = "NDHWC", dilations: Any = _ONES5,  # noqa: A002
+    input: Any, filter_sizes: Any, out_backprop: Any, strides: Any, padding: Any, data_format: str = "NDHWC", dilations: Any = _ONES5,
     name: str | None = None,
 ) -> Tensor:  # fmt: skip
     """The gradient of `conv3d` with respect to its filter."""
@@ -371,7 +371,7 @@ def _spatial_rank(x: Tensor, w: Tensor, data_format: str | None) -> int:
 
 @export("nn.convolution")
 def convolution(
-    input: Any, filter: Any, padding: Any, strides: Any = None, dilation_rate: Any = None, name: str | None = None,  # noqa: A002
+    input: Any, filter: Any, padding: Any, strides: Any = None, dilation_rate: Any = None, name: str | None = None,
     data_format: str | None = None, filters: Any = None, dilations: Any = None,
 ) -> Tensor:  # fmt: skip
     """Convolution over 1 to 3 spatial dimensions, with strides or dilations (not both).
@@ -379,11 +379,11 @@ def convolution(
     `strides` and `dilation_rate` name the spatial dimensions only. `data_format` is "N...C" by default, "NC..." for
     channels first.
     """
-    filter = _filters(filter, filters)  # noqa: A001
+    filter = _filters(filter, filters)
     dilation_rate = one_of(dilation_rate, dilations, "dilation_rate", "dilations")
     with name_scope(name, "convolution", [input, filter]) as scope:
-        input = convert_to_tensor(input, name="input")  # noqa: A001
-        filter = convert_to_tensor(filter, name="filter")  # noqa: A001
+        input = convert_to_tensor(input, name="input")
+        filter = convert_to_tensor(filter, name="filter")
         count = _spatial_rank(input, filter, data_format)
         channel = channel_index(data_format, count)
         steps = per_dimension(strides, count, channel, "strides")
@@ -391,7 +391,7 @@ def convolution(
         spatial_rates = rates[2:] if channel == 1 else rates[1:-1]
         dilated = any(rate != 1 for rate in spatial_rates)
         if dilated and any(step != 1 for step in steps):
-            raise ValueError("strides > 1 not supported in conjunction with dilation_rate > 1")
+            raise ValueError(NOT_BOTH)
 
         def apply(value: Tensor, _: int, word: Any) -> Tensor:
             return _plain_convolution(value, filter, count, steps, word, channel == 1, scope)
@@ -401,7 +401,7 @@ def convolution(
         return with_space_to_batch(input, spatial_rates, padding, apply, _window(filter, count), data_format=data_format)
 
 
-def _window(filter: Tensor, count: int) -> Any:  # noqa: A002
+def _window(filter: Tensor, count: int) -> Any:
     if filter.dims is not None and None not in filter.dims[:count]:
         return list(filter.dims[:count])
     return None
@@ -417,7 +417,7 @@ def _plain_convolution(x: Tensor, w: Tensor, count: int, steps: list[int], paddi
 
 @export("nn.conv_transpose")
 def conv_transpose(
-    input: Any, filters: Any, output_shape: Any, strides: Any, padding: str = "SAME", data_format: str | None = None,  # noqa: A002
+    input: Any, filters: Any, output_shape: Any, strides: Any, padding: str = "SAME", data_format: str | None = None,
     dilations: Any = None, name: str | None = None,
 ) -> Tensor:  # fmt: skip
     """The transpose of `convolution`, for 1 to 3 spatial dimensions."""
@@ -444,7 +444,7 @@ def _conv3d_transpose_v2(x: Any, w: Any, shape: Any, strides: Any, padding: Any,
 
 @export("nn.dilation2d")
 def dilation2d(
-    input: Any, filter: Any = None, strides: Any = None, rates: Any = None, padding: Any = None, name: str | None = None,  # noqa: A002
+    input: Any, filter: Any = None, strides: Any = None, rates: Any = None, padding: Any = None, name: str | None = None,
     filters: Any = None, dilations: Any = None,
 ) -> Tensor:  # fmt: skip
     """Greyscale dilation: the largest of input + filter under each window; `filter` is (rows, columns, channels)."""

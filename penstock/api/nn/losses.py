@@ -22,9 +22,9 @@ from penstock.graph.raw import raw
 _NARROW = (dtypes.float16, dtypes.bfloat16)
 
 
-def _check_both(labels: Any, logits: Any) -> None:
+def _check_both(name: str, labels: Any, logits: Any) -> None:
     if labels is None or logits is None:
-        raise ValueError("Both labels and logits must be provided.")
+        raise ValueError(f"Both `labels` and `logits` must be provided for {name}. Received: labels={labels} and logits={logits}")
 
 
 # -- softmax ----------------------------------------------------------------------------------------------------------
@@ -67,7 +67,7 @@ def softmax_cross_entropy_with_logits(
 ) -> Tensor:
     """Cross entropy between `labels` (a distribution per row) and softmax(logits); no gradient flows into `labels`."""
     dim = dim if axis is None else axis
-    _check_both(labels, logits)
+    _check_both("softmax_cross_entropy_with_logits", labels, logits)
     with name_scope(name, "softmax_cross_entropy_with_logits_sg", [logits, labels]) as scope:
         labels = array_ops.stop_gradient(labels, name="labels_stop_gradient")
         return _softmax_cross_entropy(labels, logits, dim, scope)
@@ -79,7 +79,7 @@ def softmax_cross_entropy_with_logits_v2(
 ) -> Tensor:
     """Cross entropy between `labels` and softmax(logits); gradients flow into both. `dim` is the old name of `axis`."""
     axis = one_of(axis, dim, "axis", "dim")
-    _check_both(labels, logits)
+    _check_both("softmax_cross_entropy_with_logits_v2", labels, logits)
     with name_scope(name, "softmax_cross_entropy_with_logits", [logits, labels]) as scope:
         return _softmax_cross_entropy(labels, logits, -1 if axis is None else axis, scope)
 
@@ -90,7 +90,7 @@ def sparse_softmax_cross_entropy_with_logits(labels: Any = None, logits: Any = N
 
     `labels` has the shape of `logits` without its last dimension; a label outside [0, classes) is an error.
     """
-    _check_both(labels, logits)
+    _check_both("sparse_softmax_cross_entropy_with_logits", labels, logits)
     with name_scope(name, "SparseSoftmaxCrossEntropyWithLogits", [labels, logits]):
         labels, logits = convert_to_tensor(labels), convert_to_tensor(logits)
         precise = math_ops.cast(logits, dtypes.float32) if logits.dtype.base_dtype in _NARROW else logits
@@ -134,7 +134,7 @@ def _check_same(labels: Tensor, logits: Tensor) -> None:
 @export("nn.sigmoid_cross_entropy_with_logits")
 def sigmoid_cross_entropy_with_logits(labels: Any = None, logits: Any = None, name: str | None = None) -> Tensor:
     """Elementwise cross entropy between probabilities `labels` and sigmoid(logits), safe for large logits."""
-    _check_both(labels, logits)
+    _check_both("sigmoid_cross_entropy_with_logits", labels, logits)
     with name_scope(name, "logistic_loss", [logits, labels]) as scope:
         logits = convert_to_tensor(logits, name="logits")
         labels = convert_to_tensor(labels, name="labels", dtype=logits.dtype)
@@ -153,7 +153,7 @@ def weighted_cross_entropy_with_logits(
 ) -> Tensor:
     """Sigmoid cross entropy in which positive labels count `pos_weight` times. `targets` is the old name of `labels`."""
     labels = one_of(labels, targets, "labels", "targets")
-    _check_both(labels, logits)
+    _check_both("weighted_cross_entropy_with_logits", labels, logits)
     with name_scope(name, "logistic_loss", [logits, labels]) as scope:
         logits = convert_to_tensor(logits, name="logits")
         labels = convert_to_tensor(labels, name="labels", dtype=logits.dtype)

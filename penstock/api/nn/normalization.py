@@ -133,7 +133,7 @@ def batch_normalization(
 @export("nn.batch_norm_with_global_normalization")
 def batch_norm_with_global_normalization(
     t: Any = None, m: Any = None, v: Any = None, beta: Any = None, gamma: Any = None, variance_epsilon: Any = None,
-    scale_after_normalization: bool | None = None, name: str | None = None, input: Any = None, mean: Any = None, variance: Any = None,  # noqa: A002
+    scale_after_normalization: bool | None = None, name: str | None = None, input: Any = None, mean: Any = None, variance: Any = None,
 ) -> Tensor:  # fmt: skip
     """Deprecated: `tf.nn.batch_normalization`. `gamma` counts only with `scale_after_normalization`."""
     t, m, v = one_of(t, input, "t", "input"), one_of(m, mean, "m", "mean"), one_of(v, variance, "v", "variance")
@@ -170,7 +170,7 @@ def fused_batch_norm(
 
 @export("nn.lrn", "nn.local_response_normalization")
 def lrn(
-    input: Any, depth_radius: int = 5, bias: float = 1, alpha: float = 1, beta: float = 0.5, name: str | None = None  # noqa: A002
+    input: Any, depth_radius: int = 5, bias: float = 1, alpha: float = 1, beta: float = 0.5, name: str | None = None
 ) -> Tensor:
     """input / (bias + alpha * sum of squares over channels within `depth_radius`) ** beta."""
     return raw.LRN(input, depth_radius=depth_radius, bias=bias, alpha=alpha, beta=beta, name=name)

@@ -9,7 +9,7 @@ from penstock.api.array_ops import one_of
 from penstock.api.export import export
 from penstock.api.framework import name_scope
 from penstock.api.nn.layout import channel_index, explicit_paddings, per_dimension
-from penstock.api.nn.space_to_batch import with_space_to_batch
+from penstock.api.nn.space_to_batch import NOT_BOTH, with_space_to_batch
 from penstock.graph.constant import constant_value
 from penstock.graph.convert import convert_to_tensor
 from penstock.graph.ir import Tensor
@@ -30,7 +30,7 @@ def _max_pool(value: Any, ksize: Any, strides: Any, padding: Any, data_format: s
 
 @export("nn.max_pool")
 def max_pool(
-    value: Any, ksize: Any, strides: Any, padding: Any, data_format: str = "NHWC", name: str | None = None, input: Any = None  # noqa: A002
+    value: Any, ksize: Any, strides: Any, padding: Any, data_format: str = "NHWC", name: str | None = None, input: Any = None
 ) -> Tensor:
     """The largest value in each window. `ksize` and `strides` are given per dimension, or for rows and columns only."""
     value = one_of(value, input, "value", "input")
@@ -39,7 +39,7 @@ def max_pool(
 
 
 @export("nn.max_pool2d")
-def max_pool2d(input: Any, ksize: Any, strides: Any, padding: Any, data_format: str = "NHWC", name: str | None = None) -> Tensor:  # noqa: A002
+def max_pool2d(input: Any, ksize: Any, strides: Any, padding: Any, data_format: str = "NHWC", name: str | None = None) -> Tensor:
     """The largest value in each window of rows and columns."""
     with name_scope(name, "MaxPool2d", [input]) as scope:
         return _max_pool(input, ksize, strides, padding, data_format or "NHWC", scope)
@@ -47,7 +47,7 @@ def max_pool2d(input: Any, ksize: Any, strides: Any, padding: Any, data_format: 
 
 @export("nn.avg_pool", "nn.avg_pool2d")
 def avg_pool(
-    value: Any, ksize: Any, strides: Any, padding: str, data_format: str = "NHWC", name: str | None = None, input: Any = None  # noqa: A002
+    value: Any, ksize: Any, strides: Any, padding: str, data_format: str = "NHWC", name: str | None = None, input: Any = None
 ) -> Tensor:
     """The mean of each window; cells in the padding do not count."""
     value = one_of(value, input, "value", "input")
@@ -62,7 +62,7 @@ def avg_pool(
 
 @export("nn.max_pool_with_argmax")
 def max_pool_with_argmax(
-    input: Any, ksize: Any, strides: Any, padding: str, data_format: str = "NHWC", Targmax: Any = None, name: str | None = None,  # noqa: A002
+    input: Any, ksize: Any, strides: Any, padding: str, data_format: str = "NHWC", Targmax: Any = None, name: str | None = None,
     output_dtype: Any = None, include_batch_in_index: bool = False,
 ) -> Any:  # fmt: skip
     """(maxima, argmax): argmax is the flat index ((b * height) + y) * width + x) * channels + c, without b by default."""
@@ -102,14 +102,14 @@ def _pool1d(op: Any, value: Any, ksize: Any, strides: Any, padding: Any, data_fo
 
 
 @export("nn.max_pool1d")
-def max_pool1d(input: Any, ksize: Any, strides: Any, padding: Any, data_format: str = "NWC", name: str | None = None) -> Tensor:  # noqa: A002
+def max_pool1d(input: Any, ksize: Any, strides: Any, padding: Any, data_format: str = "NWC", name: str | None = None) -> Tensor:
     """The largest value in each stretch of a (batch, width, channels) tensor."""
     with name_scope(name, "MaxPool1d", [input]) as scope:
         return _pool1d(raw.MaxPool, input, ksize, strides, padding, data_format, scope)
 
 
 @export("nn.avg_pool1d")
-def avg_pool1d(input: Any, ksize: Any, strides: Any, padding: str, data_format: str = "NWC", name: str | None = None) -> Tensor:  # noqa: A002
+def avg_pool1d(input: Any, ksize: Any, strides: Any, padding: str, data_format: str = "NWC", name: str | None = None) -> Tensor:
     """The mean of each stretch of a (batch, width, channels) tensor."""
     with name_scope(name, "AvgPool1D", [input]) as scope:
         return _pool1d(raw.AvgPool, input, ksize, strides, padding, data_format, scope)
@@ -128,14 +128,14 @@ def _pool3d(op: Any, value: Any, ksize: Any, strides: Any, padding: str, data_fo
 
 
 @export("nn.max_pool3d")
-def max_pool3d(input: Any, ksize: Any, strides: Any, padding: str, data_format: str = "NDHWC", name: str | None = None) -> Tensor:  # noqa: A002
+def max_pool3d(input: Any, ksize: Any, strides: Any, padding: str, data_format: str = "NDHWC", name: str | None = None) -> Tensor:
     """The largest value in each window of planes, rows and columns."""
     with name_scope(name, "MaxPool3D", [input]) as scope:
         return _pool3d(raw.MaxPool3D, input, ksize, strides, padding, data_format, scope)
 
 
 @export("nn.avg_pool3d")
-def avg_pool3d(input: Any, ksize: Any, strides: Any, padding: str, data_format: str = "NDHWC", name: str | None = None) -> Tensor:  # noqa: A002
+def avg_pool3d(input: Any, ksize: Any, strides: Any, padding: str, data_format: str = "NDHWC", name: str | None = None) -> Tensor:
     """The mean of each window of planes, rows and columns."""
     with name_scope(name, "AvgPool3D", [input]) as scope:
         return _pool3d(raw.AvgPool3D, input, ksize, strides, padding, data_format, scope)
@@ -144,7 +144,7 @@ def avg_pool3d(input: Any, ksize: Any, strides: Any, padding: str, data_format: 
 # -- any number of dimensions -----------------------------------------------------------------------------------------
 
 
-def _spatial_rank(input: Any, data_format: str | None) -> int:  # noqa: A002
+def _spatial_rank(input: Any, data_format: str | None) -> int:
     if data_format is not None:
         return len(data_format) - 2
     rank = input.shape.ndims
@@ -156,9 +156,9 @@ def _spatial_rank(input: Any, data_format: str | None) -> int:  # noqa: A002
 
 
 @export("nn.max_pool_v2")
-def max_pool_v2(input: Any, ksize: Any, strides: Any, padding: Any, data_format: str | None = None, name: str | None = None) -> Tensor:  # noqa: A002
+def max_pool_v2(input: Any, ksize: Any, strides: Any, padding: Any, data_format: str | None = None, name: str | None = None) -> Tensor:
     """The largest value in each window, for one, two or three spatial dimensions."""
-    input = convert_to_tensor(input, name="input")  # noqa: A001
+    input = convert_to_tensor(input, name="input")
     spatial = _spatial_rank(input, data_format)
     if spatial == 1:
         return max_pool1d(input, ksize, strides, padding, data_format or "NWC", name)
@@ -168,9 +168,9 @@ def max_pool_v2(input: Any, ksize: Any, strides: Any, padding: Any, data_format:
 
 
 @export("nn.avg_pool_v2")
-def avg_pool_v2(input: Any, ksize: Any, strides: Any, padding: str, data_format: str | None = None, name: str | None = None) -> Tensor:  # noqa: A002
+def avg_pool_v2(input: Any, ksize: Any, strides: Any, padding: str, data_format: str | None = None, name: str | None = None) -> Tensor:
     """The mean of each window, for one, two or three spatial dimensions."""
-    input = convert_to_tensor(input, name="input")  # noqa: A001
+    input = convert_to_tensor(input, name="input")
     spatial = _spatial_rank(input, data_format)
     if spatial == 1:
         return avg_pool1d(input, ksize, strides, padding, data_format or "NWC", name)
@@ -181,7 +181,7 @@ def avg_pool_v2(input: Any, ksize: Any, strides: Any, padding: str, data_format:
 
 @export("nn.pool")
 def pool(
-    input: Any, window_shape: Any, pooling_type: str, padding: str, dilation_rate: Any = None, strides: Any = None,  # noqa: A002
+    input: Any, window_shape: Any, pooling_type: str, padding: str, dilation_rate: Any = None, strides: Any = None,
     name: str | None = None, data_format: str | None = None, dilations: Any = None,
 ) -> Tensor:  # fmt: skip
     """Pooling of type "MAX" or "AVG" over windows that may be dilated; 1 to 3 spatial dimensions.
@@ -191,7 +191,7 @@ def pool(
     dilation_rate = one_of(dilation_rate, dilations, "dilation_rate", "dilations")
     name_of = {"MAX": "max_pool", "AVG": "avg_pool"}.get(pooling_type, f"{pooling_type.lower()}_pool")
     with name_scope(name, name_of, [input]) as scope:
-        input = convert_to_tensor(input, name="input")  # noqa: A001
+        input = convert_to_tensor(input, name="input")
         count = len(window_shape)
         if not 1 <= count <= 3:
             raise ValueError(f"`len(window_shape)` must be 1, 2 or 3. Received: window_shape={window_shape} of length {count}")
@@ -205,7 +205,7 @@ def pool(
                 f"Received: padding={padding} and dilation_rate={rates}"
             )
         if dilated and any(s > 1 for s in strides):
-            raise ValueError("strides > 1 not supported in conjunction with dilation_rate > 1")
+            raise ValueError(NOT_BOTH)
         if any(s > w for s, w in zip(strides, window_shape, strict=True)):
             raise ValueError(f"`strides` > `window_shape` not supported. Received: strides={strides} and window_shape={window_shape}")
         ops = {

@@ -18,13 +18,13 @@ from penstock.graph.raw import raw
 
 
 @export("space_to_batch_nd")
-def space_to_batch_nd(input: Any, block_shape: Any, paddings: Any, name: str | None = None) -> Tensor:  # noqa: A002
+def space_to_batch_nd(input: Any, block_shape: Any, paddings: Any, name: str | None = None) -> Tensor:
     """Pads with zeros, then moves the cells of each block of the dimensions after the first into the batch."""
     return raw.SpaceToBatchND(input, block_shape, paddings, name=name)
 
 
 @export("batch_to_space_nd")
-def batch_to_space_nd(input: Any, block_shape: Any, crops: Any, name: str | None = None) -> Tensor:  # noqa: A002
+def batch_to_space_nd(input: Any, block_shape: Any, crops: Any, name: str | None = None) -> Tensor:
     """The inverse of `space_to_batch_nd`: moves batch entries back into blocks, then crops."""
     return raw.BatchToSpaceND(input, block_shape, crops, name=name)
 
@@ -35,35 +35,37 @@ def _square(block_size: Any, block_shape: Any) -> Any:
 
 
 @export("space_to_batch", "nn.space_to_batch")
-def space_to_batch(input: Any, paddings: Any, block_size: Any = None, name: str | None = None, block_shape: Any = None) -> Tensor:  # noqa: A002
+def space_to_batch(input: Any, paddings: Any, block_size: Any = None, name: str | None = None, block_shape: Any = None) -> Tensor:
     """`space_to_batch_nd` with square blocks of rows and columns."""
     return space_to_batch_nd(input, _square(block_size, block_shape), paddings, name)
 
 
 @export("batch_to_space")
-def batch_to_space(input: Any, crops: Any, block_size: Any = None, name: str | None = None, block_shape: Any = None) -> Tensor:  # noqa: A002
+def batch_to_space(input: Any, crops: Any, block_size: Any = None, name: str | None = None, block_shape: Any = None) -> Tensor:
     """`batch_to_space_nd` with square blocks of rows and columns."""
     return batch_to_space_nd(input, _square(block_size, block_shape), crops, name)
 
 
 @export("space_to_depth", "nn.space_to_depth")
-def space_to_depth(input: Any, block_size: int, name: str | None = None, data_format: str = "NHWC") -> Tensor:  # noqa: A002
+def space_to_depth(input: Any, block_size: int, name: str | None = None, data_format: str = "NHWC") -> Tensor:
     """Moves the cells of each block of rows and columns into the channels."""
     return raw.SpaceToDepth(input, block_size=block_size, data_format=data_format, name=name)
 
 
 @export("depth_to_space", "nn.depth_to_space")
-def depth_to_space(input: Any, block_size: int, name: str | None = None, data_format: str = "NHWC") -> Tensor:  # noqa: A002
+def depth_to_space(input: Any, block_size: int, name: str | None = None, data_format: str = "NHWC") -> Tensor:
     """Spreads channels over blocks of rows and columns."""
     return raw.DepthToSpace(input, block_size=block_size, data_format=data_format, name=name)
 
+
+NOT_BOTH = "`strides > 1` not supported in conjunction with `dilation_rate > 1`."
 
 # -- dilated windows --------------------------------------------------------------------------------------------------
 
 
 @export("nn.with_space_to_batch")
 def with_space_to_batch(
-    input: Any, dilation_rate: Any, padding: str, op: Callable[[Tensor, int, str], Tensor], filter_shape: Any = None,  # noqa: A002
+    input: Any, dilation_rate: Any, padding: str, op: Callable[[Tensor, int, str], Tensor], filter_shape: Any = None,
     spatial_dims: Any = None, data_format: str | None = None,
 ) -> Tensor:  # fmt: skip
     """Applies `op(input, num_spatial_dims, padding)` with a window dilated by `dilation_rate`.
@@ -72,7 +74,7 @@ def with_space_to_batch(
     put back. "SAME" padding needs `filter_shape`. `spatial_dims` defaults to the dimensions after the batch (and after the
     channels if `data_format` begins with "NC").
     """
-    input = convert_to_tensor(input, name="input")  # noqa: A001
+    input = convert_to_tensor(input, name="input")
     rates = constant_value(convert_to_tensor(dilation_rate, dtype="int32", name="dilation_rate"))
     if rates is None:
         raise ValueError("dilation_rate must be known when the graph is built")

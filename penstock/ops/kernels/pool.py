@@ -7,7 +7,6 @@ Every op accepts both layouts.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 
 import numpy as np

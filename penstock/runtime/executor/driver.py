@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 from penstock import errors
 from penstock.ops.context import DEAD, OpContext
 from penstock.runtime.cancellation import at_deadline
+from penstock.runtime.executor.completion import Completion, account, call_on_pool, doing, reason_of
 from penstock.runtime.executor.plan import HEAVY, NOOP, PLAIN, SYNC, NodePlan
 from penstock.runtime.executor.state import Iteration, PartitionState
 from penstock.runtime.executor.step import Step
@@ -43,27 +44,6 @@ HEAVY_NS = 100_000
 """A kernel that takes longer than this is worth a hand-over to another thread."""
 
 _clock = time.perf_counter_ns
-
-
-class Completion:
-    """The `done` of one asynchronous kernel call: `done(result)` or `done(None, error)`, once, from any thread."""
-
-    __slots__ = ("called", "calls", "driver", "inputs", "it", "node", "start")
-
-    def __init__(self, driver: Driver, node: NodePlan, it: Iteration, inputs: Sequence[Any]) -> None:
-        self.driver = driver
-        self.node = node
-        self.it = it
-        self.inputs = inputs
-        self.called = False
-        self.calls = 0  # functions that this kernel has called and that have not ended
-        self.start = 0
-
-    def __call__(self, result: Any = None, error: BaseException | None = None) -> None:
-        if self.called:
-            raise errors.InternalError(f"The kernel of node {self.node.name} ({self.node.op.type}) called done twice")
-        self.called = True
-        self.driver.post((self, result, error))
 
 
 class Driver:
@@ -159,13 +139,15 @@ class Driver:
         self._drain()
         self._end()
         assert self._done is not None
-        self._done(as_op_error(error) if isinstance(error, Exception) else errors.CancelledError("The step was interrupted"))
+        self._done(
+            as_op_error(error) if isinstance(error, Exception) else errors.CancelledError("The step was interrupted")
+        )
 
     def _start(self) -> None:
         step = self.step
         step.driver = self
         if not self._watch(step):
-            raise _reason(step, "Step was cancelled before it started")
+            raise reason_of(step, "Step was cancelled before it started")
         if step.timeout is not None:
             self._deadline = at_deadline(step.timeout, lambda: self.post((None, self._too_late, None)))
         self._launch(step, self.executors)
@@ -180,7 +162,7 @@ class Driver:
     def _outcome(self) -> errors.OpError | None:
         step = self.step
         if step.error is None and step.cancelling:
-            return _reason(step, "Step was cancelled")
+            return reason_of(step, "Step was cancelled")
         return step.error
 
     # -- the loop -----------------------------------------------------------------------------------------------------
@@ -282,7 +264,7 @@ class Driver:
     def _call_timed(self, node: NodePlan, it: Iteration, inputs: list[Any]) -> None:
         start = _clock()
         self._call(node, it, inputs)
-        _account(node, _clock() - start)
+        account(node, _clock() - start)
 
     def _call_async(self, node: NodePlan, it: Iteration, inputs: list[Any]) -> None:
         state = it.state
@@ -319,7 +301,7 @@ class Driver:
             if it.state.record is not None:
                 completion.start = _clock()
             self.pending.add(completion)
-            pool.submit(partial(_call_on_pool, completion, ctx))
+            pool.submit(partial(call_on_pool, completion, ctx))
         node, it, inputs = heavy[0]
         self._call_timed(node, it, inputs)
 
@@ -403,7 +385,7 @@ class Driver:
         state = it.state
         step = state.step
         if step.error is None:
-            self._abort(step, explain(error, node.op, state.ctx.device.name, inputs, _doing(step, it), step.depth == 0))
+            self._abort(step, explain(error, node.op, state.ctx.device.name, inputs, doing(step, it), step.depth == 0))
         state.drop(it)
 
     def _callback_failed(self, completion: Completion | None, error: Exception) -> None:
@@ -447,7 +429,7 @@ class Driver:
         step.cancelling = True
         self._purge(step)
         if step._rendezvous is not None:
-            step._rendezvous.abort(_reason(step, "RecvAsync is cancelled."))
+            step._rendezvous.abort(reason_of(step, "RecvAsync is cancelled."))
 
     def _purge(self, step: Step) -> None:
         """Drops what is ready in `step`."""
@@ -498,7 +480,9 @@ class Driver:
         states = []
         for executor in executors:
             executor.plan.connect()
-            state = PartitionState(executor.plan, self.ready, self._partition_over, step, OpContext(step, executor.device))
+            state = PartitionState(
+                executor.plan, self.ready, self._partition_over, step, OpContext(step, executor.device)
+            )
             if step.collector is not None:
                 state.record = step.collector.recorder(executor.device.name)
             states.append(state)
@@ -522,7 +506,7 @@ class Driver:
             return
         error = step.error
         if error is None and step.cancelling:
-            error = _reason(step, "Function call was cancelled")
+            error = reason_of(step, "Function call was cancelled")
         step.close()
         self.reply(step, error)
 
@@ -560,7 +544,7 @@ class Driver:
         elif self._watch(step):
             self._launch(step, executors)
         else:
-            error = _reason(step, "Function call was cancelled")
+            error = reason_of(step, "Function call was cancelled")
             step.close()
             self.reply(step, error)
 
@@ -587,35 +571,3 @@ class Driver:
             self._callback_failed(caller, failure)
         finally:
             self.current = outer
-
-
-def _reason(step: Step, otherwise: str) -> errors.OpError:
-    """Why the step was cancelled: an error of its own, because the manager's may be given to many steps."""
-    reason = step.cancellation.reason
-    return errors.CancelledError(otherwise) if reason is None else as_op_error(reason)
-
-
-def _call_on_pool(completion: Completion, ctx: OpContext | None) -> None:
-    node = completion.node
-    start = _clock()
-    try:
-        result = node.fn(*completion.inputs) if ctx is None else node.fn(ctx, *completion.inputs)
-    except BaseException as error:
-        completion(None, error)
-        return
-    _account(node, _clock() - start)
-    completion(result)
-
-
-def _account(node: NodePlan, ns: int) -> None:
-    node.cost = ns if not node.cost else node.cost + (ns - node.cost) * 0.25
-
-
-def _doing(step: Step, it: Iteration) -> str:
-    frame = it.frame
-    where = f"running step {step.step_id}"
-    if frame.parent is not None:
-        where += f", iteration {it.number} of loop '{frame.plan.name}'"
-    if step.depth:
-        where += f", function call {step.depth} deep"
-    return where

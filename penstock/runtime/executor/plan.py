@@ -128,7 +128,9 @@ class ExecutorPlan:
             _bind(node, device, segment)
             is_straight = is_straight and node.kind in _STRAIGHT_KINDS and not node.may_die
         self.n_args = 1 + max((op.attrs["index"] for op in ops if op.type in ("_Arg", "_DeviceArg")), default=-1)
-        self.n_retvals = 1 + max((op.attrs["index"] for op in ops if op.type in ("_Retval", "_DeviceRetval")), default=-1)
+        self.n_retvals = 1 + max(
+            (op.attrs["index"] for op in ops if op.type in ("_Retval", "_DeviceRetval")), default=-1
+        )
         self.root = FramePlan("", None)
         self.roots: list[NodePlan] = []
         self._connected = False

@@ -1,9 +1,9 @@
 """Executors, and the two ways to run them: `run_step`, which returns when the step is over, and `run_step_async`.
 
-    executor = Executor(graph, device, segment, library)          # once per partition of a signature
-    step = Step(CallFrame(args, n_retvals), cancellation=session_manager)
-    run_step([executor], step)                                      # raises the step's error
-    results = step.call_frame.take_retvals()
+executor = Executor(graph, device, segment, library)          # once per partition of a signature
+step = Step(CallFrame(args, n_retvals), cancellation=session_manager)
+run_step([executor], step)                                      # raises the step's error
+results = step.call_frame.take_retvals()
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from typing import Any
 from penstock import errors
 from penstock.graph.ir import Graph
 from penstock.runtime.devices import Device
-from penstock.runtime.executor.driver import Completion, Driver
+from penstock.runtime.executor.completion import Completion
+from penstock.runtime.executor.driver import Driver
 from penstock.runtime.executor.plan import ExecutorPlan
 from penstock.runtime.executor.step import Step
 from penstock.runtime.resources import OpSegment
@@ -94,7 +95,11 @@ def run_step(executors: Sequence[Executor], step: Step) -> None:
 def _run_straight(executor: Executor, step: Step) -> None:
     outer = step._outer_cancellation
     if outer is not None and outer.is_cancelled:
-        raise errors.CancelledError("Step was cancelled before it started") if outer.reason is None else as_op_error(outer.reason)
+        raise (
+            errors.CancelledError("Step was cancelled before it started")
+            if outer.reason is None
+            else as_op_error(outer.reason)
+        )
     try:
         if step.collector is None:
             executor.straight.run(step, executor.device)  # type: ignore[union-attr]

@@ -32,7 +32,8 @@ from penstock.runtime.rendezvous import LocalRendezvous, Rendezvous
 from penstock.runtime.threads import WorkPool, run_blocking
 
 if TYPE_CHECKING:
-    from penstock.runtime.executor.shell import Completion, Driver
+    from penstock.runtime.executor.completion import Completion
+    from penstock.runtime.executor.driver import Driver
     from penstock.runtime.functions import FunctionRuntime
 
 _step_ids = itertools.count(1)
@@ -96,7 +97,9 @@ class Step:
     def call_function(self, func: Any, args: list[Any], done: Callable[..., Any]) -> None:
         """See OpContext.call."""
         if self.functions is None or self.driver is None:
-            done(None, errors.FailedPreconditionError(f"Cannot call function {func}: this step has no function library"))
+            done(
+                None, errors.FailedPreconditionError(f"Cannot call function {func}: this step has no function library")
+            )
             return
         self.functions.call(self, func, args, done)
 

@@ -144,7 +144,9 @@ class StraightProgram:
 
 def wrong_number(node: NodePlan, results: Any) -> errors.InternalError:
     """The error for a kernel that gave another number of outputs than its signature has."""
-    return errors.InternalError(f"The kernel of {node.op.type} gave {len(results)} outputs; {len(node.op.outputs)} were expected")
+    return errors.InternalError(
+        f"The kernel of {node.op.type} gave {len(results)} outputs; {len(node.op.outputs)} were expected"
+    )
 
 
 def _registers(kind: int, ins: Any, more: int) -> tuple[int, ...]:
@@ -202,9 +204,7 @@ def straight_program(nodes: list[NodePlan], n_args: int) -> StraightProgram:
             kept.add(inputs[0])
             program.silent.append(node)
             continue
-        dying = {
-            r for t, r in zip(op.inputs, inputs) if last_reader[t.op, t.value_index] is node and r not in kept
-        }
+        dying = {r for t, r in zip(op.inputs, inputs) if last_reader[t.op, t.value_index] is node and r not in kept}
         program.needs_ctx |= node.needs_ctx
         if node.plain:
             if (op, 0) in last_reader:
