@@ -12,6 +12,8 @@ This module only assembles the public names. Where things are: docs/layout.md; h
 
 from __future__ import annotations
 
+from typing import Any
+
 from penstock import api as _api
 
 __version__ = "0.1.0"
@@ -21,7 +23,7 @@ _api.assemble(__name__)
 _lazy = _api.lazy_names()
 
 
-def __getattr__(name: str) -> object:
+def __getattr__(name: str) -> Any:
     if name in _lazy:
         value = _api.resolve(name)
         globals()[name] = value

@@ -341,7 +341,7 @@ def reverse(tensor: Any, axis: Any, name: str | None = None) -> Tensor:
 
 @export("reverse_sequence")
 def reverse_sequence(
-    input: Any, seq_lengths: Any, seq_axis: int | None = None, batch_axis: int | None = None, name: str | None = None,  # noqa: A002
+    input: Any, seq_lengths: Any, seq_axis: int | None = None, batch_axis: int | None = None, name: str | None = None,
     seq_dim: int | None = None, batch_dim: int | None = None,
 ) -> Tensor:  # fmt: skip
     """With the first `seq_lengths[i]` elements along `seq_axis` in reverse order, for each i along `batch_axis`."""
@@ -351,6 +351,6 @@ def reverse_sequence(
 
 
 @export("roll", "manip.roll")
-def roll(input: Any, shift: Any, axis: Any, name: str | None = None) -> Tensor:  # noqa: A002
+def roll(input: Any, shift: Any, axis: Any, name: str | None = None) -> Tensor:
     """With the elements moved by `shift` along `axis`; what leaves at one end comes back at the other."""
     return raw.Roll(input, shift, axis, name=name)

@@ -65,7 +65,7 @@ def meshgrid(*args: Any, **kwargs: Any) -> list[Tensor]:
 
 
 @export("repeat")
-def repeat(input: Any, repeats: Any, axis: int | None = None, name: str | None = None) -> Tensor:  # noqa: A002
+def repeat(input: Any, repeats: Any, axis: int | None = None, name: str | None = None) -> Tensor:
     """Every element (or every slice along `axis`) repeated `repeats` times, which may be a number or one number each."""
     with name_scope(name, "Repeat", [input, repeats]):
         data = convert_to_tensor(input, name="data")

@@ -125,7 +125,7 @@ def placeholder(dtype: Any, shape: Any = None, name: str | None = None) -> Tenso
 
 
 @export("placeholder_with_default")
-def placeholder_with_default(input: Any, shape: Any, name: str | None = None) -> Tensor:  # noqa: A002
+def placeholder_with_default(input: Any, shape: Any, name: str | None = None) -> Tensor:
     """A tensor with the value `input` unless another one is fed."""
     return raw.PlaceholderWithDefault(input, shape=shape, name=name)
 
@@ -162,7 +162,7 @@ def sparse_placeholder(dtype: Any, shape: Any = None, name: str | None = None) -
 
 
 @export("identity")
-def identity(input: Any, name: str | None = None) -> Any:  # noqa: A002
+def identity(input: Any, name: str | None = None) -> Any:
     """The same value as a new tensor: something to name, to place on a device, or to put control dependencies on."""
     if isinstance(input, SparseTensor):
         return SparseTensor(identity(input.indices), identity(input.values), identity(input.dense_shape))
@@ -173,19 +173,19 @@ def identity(input: Any, name: str | None = None) -> Any:  # noqa: A002
 
 
 @export("identity_n")
-def identity_n(input: Any, name: str | None = None) -> list[Tensor]:  # noqa: A002
+def identity_n(input: Any, name: str | None = None) -> list[Tensor]:
     """The same values as new tensors, all available at the same time."""
     return raw.IdentityN(input, name=name)
 
 
 @export("stop_gradient")
-def stop_gradient(input: Any, name: str | None = None) -> Tensor:  # noqa: A002
+def stop_gradient(input: Any, name: str | None = None) -> Tensor:
     """The same value, through which no gradient flows."""
     return raw.StopGradient(input, name=name)
 
 
 @export("guarantee_const")
-def guarantee_const(input: Any, name: str | None = None) -> Tensor:  # noqa: A002
+def guarantee_const(input: Any, name: str | None = None) -> Tensor:
     """The same value, promised to be the same in every step."""
     return raw.GuaranteeConst(input, name=name)
 
@@ -205,7 +205,7 @@ def ensure_shape(x: Any, shape: Any, name: str | None = None) -> Tensor:
 # -- shapes -----------------------------------------------------------------------------------------------------------
 
 
-def shape_internal(input: Any, name: str | None = None, optimize: bool = True, out_type: Any = None) -> Tensor:  # noqa: A002
+def shape_internal(input: Any, name: str | None = None, optimize: bool = True, out_type: Any = None) -> Tensor:
     """`tf.shape`, where `optimize=False` keeps the op even if the static shape tells the answer."""
     with name_scope(name, "Shape", [input]) as scope:
         if isinstance(input, SparseTensor) or type(input).__name__ == "SparseTensorValue":
@@ -220,19 +220,19 @@ def shape_internal(input: Any, name: str | None = None, optimize: bool = True, o
 
 
 @export("shape")
-def shape(input: Any, name: str | None = None, out_type: Any = None) -> Tensor:  # noqa: A002
+def shape(input: Any, name: str | None = None, out_type: Any = None) -> Tensor:
     """The shape as a vector of `out_type` (int32); a constant if it is known statically."""
     return shape_internal(input, name, True, out_type or dtypes.int32)
 
 
 @export("shape_n")
-def shape_n(input: Any, out_type: Any = dtypes.int32, name: str | None = None) -> list[Tensor]:  # noqa: A002
+def shape_n(input: Any, out_type: Any = dtypes.int32, name: str | None = None) -> list[Tensor]:
     """The shapes of several tensors of one type."""
     return raw.ShapeN(input, out_type=out_type, name=name)
 
 
 @export("size")
-def size(input: Any, name: str | None = None, out_type: Any = None) -> Tensor:  # noqa: A002
+def size(input: Any, name: str | None = None, out_type: Any = None) -> Tensor:
     """The number of elements."""
     out_type = dtypes.as_dtype(out_type or dtypes.int32)
     with name_scope(name, "Size", [input]) as scope:
@@ -246,7 +246,7 @@ def size(input: Any, name: str | None = None, out_type: Any = None) -> Tensor:  
 
 
 @export("rank")
-def rank(input: Any, name: str | None = None) -> Tensor:  # noqa: A002
+def rank(input: Any, name: str | None = None) -> Tensor:
     """The number of dimensions."""
     with name_scope(name, "Rank", [input]) as scope:
         if isinstance(input, SparseTensor) or type(input).__name__ == "SparseTensorValue":
@@ -267,7 +267,7 @@ def reshape(tensor: Any, shape: Any, name: str | None = None) -> Tensor:
 
 
 @export("squeeze")
-def squeeze(input: Any, axis: Any = None, name: str | None = None, squeeze_dims: Any = None) -> Tensor:  # noqa: A002
+def squeeze(input: Any, axis: Any = None, name: str | None = None, squeeze_dims: Any = None) -> Tensor:
     """Without dimensions of size 1: all of them, or those in `axis`."""
     axis = one_of(axis, squeeze_dims, "axis", "squeeze_dims")
     if np.isscalar(axis):
@@ -276,7 +276,7 @@ def squeeze(input: Any, axis: Any = None, name: str | None = None, squeeze_dims:
 
 
 @export("expand_dims")
-def expand_dims(input: Any, axis: Any = None, name: str | None = None, dim: Any = None) -> Tensor:  # noqa: A002
+def expand_dims(input: Any, axis: Any = None, name: str | None = None, dim: Any = None) -> Tensor:
     """With one more dimension of size 1, at position `axis`."""
     axis = one_of(axis, dim, "axis", "dim")
     if axis is None:
@@ -392,7 +392,7 @@ def split(value: Any, num_or_size_splits: Any, axis: Any = 0, num: int | None = 
 
 
 @export("tile", "manip.tile")
-def tile(input: Any, multiples: Any, name: str | None = None) -> Tensor:  # noqa: A002
+def tile(input: Any, multiples: Any, name: str | None = None) -> Tensor:
     """`input` repeated `multiples[i]` times along each dimension."""
     return raw.Tile(input, multiples, name=name)
 
@@ -413,13 +413,13 @@ def pad(tensor: Any, paddings: Any, mode: str = "CONSTANT", name: str | None = N
 
 
 @export("bitcast")
-def bitcast(input: Any, type: Any, name: str | None = None) -> Tensor:  # noqa: A002
+def bitcast(input: Any, type: Any, name: str | None = None) -> Tensor:
     """The same bytes read as another type."""
     return raw.Bitcast(input, type=type, name=name)
 
 
 @export("broadcast_to")
-def broadcast_to(input: Any, shape: Any, name: str | None = None) -> Tensor:  # noqa: A002
+def broadcast_to(input: Any, shape: Any, name: str | None = None) -> Tensor:
     """`input` repeated to `shape` by NumPy's broadcasting rules."""
     return raw.BroadcastTo(input, shape, name=name)
 

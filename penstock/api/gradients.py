@@ -10,6 +10,7 @@ from typing import Any
 
 from penstock import dtypes
 from penstock.api.export import export, export_value
+from penstock.backprop.check import compute_gradient, compute_gradient_error
 from penstock.backprop.engine import UnconnectedGradients, gradients
 from penstock.backprop.rules import RegisterGradient, not_differentiable, register_gradient
 from penstock.backprop.slices import AggregationMethod
@@ -22,6 +23,8 @@ from penstock.graph.raw import raw
 
 export_value("gradients", gradients)
 export_value("AggregationMethod", AggregationMethod)
+export_value("test.compute_gradient", compute_gradient)
+export_value("test.compute_gradient_error", compute_gradient_error)
 export_value("UnconnectedGradients", UnconnectedGradients)
 export_value("RegisterGradient", RegisterGradient)
 export_value("NotDifferentiable", not_differentiable)

@@ -147,7 +147,7 @@ def reshaped_dims(source: Dims, out: Dims) -> Dims:
     unknown = sum(1 for d in source if d is None)
     known_in = _product(d for d in source if d is not None)
     known_out = _product(d for d in out if d is not None)
-    if unknown == 0 and not missing and known_in != known_out or (unknown == 0 and known_out == 0 and known_in):
+    if (unknown == 0 and not missing and known_in != known_out) or (unknown == 0 and known_out == 0 and known_in):
         raise ValueError(f"Cannot reshape a tensor with {known_in} elements to shape {format_dims(out)} ({known_out} elements)")
     if unknown == 0 and len(missing) == 1 and known_out > 0:
         if known_in % known_out:
@@ -350,7 +350,7 @@ op("InvertPermutation(x: T) -> (y: T) [T: type in {int32, int64} = int32]",
    ])  # fmt: skip
 
 
-def bitcast_kernel(x: Any, *, type: DType) -> np.ndarray:  # noqa: A002 - TF's name of the attribute
+def bitcast_kernel(x: Any, *, type: DType) -> np.ndarray:
     x = np.ascontiguousarray(x) if x.ndim else np.asarray(x)
     have, want = x.dtype.itemsize, type.np.itemsize
     if have == want:

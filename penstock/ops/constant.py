@@ -224,7 +224,7 @@ op("CheckNumericsV2(tensor: T) -> (output: T) [T: type in FLOATS; message: strin
 
 
 def zeros_like_kernel(x: Any) -> Any:
-    if getattr(x, "dtype", None) == object:
+    if isinstance(x, np.ndarray) and x.dtype.hasobject:
         return np.full(x.shape, b"", dtype=object)
     zeros = getattr(x, "zeros_like", None)  # variants may know their own zero
     return np.zeros_like(x) if zeros is None else zeros()

@@ -91,6 +91,29 @@ op("Merge(inputs: N*T) -> (output: T, value_index: int32) [T: type; N: int >= 1]
 op("RefMerge(inputs: ref N*T) -> (output: ref T, value_index: int32) [T: type; N: int >= 1]",
    shape=merge_shape, numpy=merge_kernel)  # fmt: skip
 
+
+def ref_select_kernel(index: Any, inputs: list[Any]) -> Any:
+    if np.ndim(index) != 0:
+        raise errors.InvalidArgumentError(f"Index must be a scalar, but it has shape {format_dims(np.shape(index))}")
+    if not 0 <= index < len(inputs):
+        raise errors.InvalidArgumentError(f"Index must be in the range [0, {len(inputs)}) but got {int(index)}")
+    return inputs[int(index)]
+
+
+def ref_select_shape(c: Any) -> Dims:
+    checked_scalar(c, 0)
+    first = c.dims(1)
+    if first is None or None in first:
+        return None
+    return first if all(c.dims(i) == first for i in range(2, c.n)) else None
+
+
+op(
+    "RefSelect(index: int32, inputs: ref N*T) -> (output: ref T) [T: type; N: int >= 1]",
+    shape=ref_select_shape,
+    numpy=ref_select_kernel,
+)
+
 # -- frames ----------------------------------------------------------------------------------------------------------
 
 

@@ -367,14 +367,21 @@ def full_int(gen: Philox, shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
 
 def uniform_int(gen: Philox, shape: Sequence[int], minval: int, maxval: int, dtype: np.dtype) -> np.ndarray:
     """Integers in [minval, maxval): random bits modulo the size of the range, as TensorFlow takes them."""
-    bits = full_int(gen, shape, np.dtype(f"u{np.dtype(dtype).itemsize}"))
-    kind = bits.dtype.type
-    size = int(maxval) - int(minval)
-    quotient = bits // kind(size)
-    quotient *= kind(size)
-    bits -= quotient
-    bits += kind(int(minval) % (1 << 8 * bits.itemsize))
-    return bits.view(dtype)
+    out = np.empty(shape, dtype)
+    width = out.itemsize
+    unsigned = np.uint32 if width == 4 else np.uint64
+    size, low = unsigned(int(maxval) - int(minval)), unsigned(int(minval) % (1 << 8 * width))
+    draw = _store_words if width == 4 else _store_longs
+
+    def store(x: np.ndarray, y: np.ndarray, piece: np.ndarray) -> None:
+        draw(x, y, piece)
+        multiple = piece // size  # NumPy divides by one number much faster than it takes remainders
+        multiple *= size
+        piece -= multiple
+        piece += low
+
+    _fill(gen, out.view(unsigned).reshape(-1), 16 // width, store)
+    return out
 
 
 def normal(gen: Philox, shape: Sequence[int], dtype: np.dtype = _FLOAT32) -> np.ndarray:
@@ -395,6 +402,7 @@ def truncated_normal(gen: Philox, shape: Sequence[int], dtype: np.dtype = _FLOAT
     stretch = group * RESERVED_PER_OUTPUT // 4
     groups = -(-out.size // group)
     values = np.empty((groups, group), wide)
+    whole = groups * group == out.size
 
     def fill(first: int, n: int) -> None:
         rows = values[first:first + n]
@@ -405,6 +413,8 @@ def truncated_normal(gen: Philox, shape: Sequence[int], dtype: np.dtype = _FLOAT
             _refill(gen, rows, unfinished, first, stretch, draw)
 
     _tiles(groups, fill)
+    if whole and out.dtype == wide:
+        return values.reshape(out.shape)
     out[...] = values.reshape(-1)[:out.size].reshape(out.shape)
     return out
 

@@ -29,8 +29,10 @@ class ResourceHandle:
 
     __slots__ = ("__weakref__", "container", "device", "dtypes_and_shapes", "name", "resource", "type_name")
 
+    # Several handles can be packed into an array, which is then an array of objects.
     shape = ()
     ndim = 0
+    dtype = np.dtype(object)
 
     def __init__(self, device: str, container: str, name: str, type_name: str, dtypes_and_shapes: Any = (), resource: Any = None) -> None:
         self.device = device

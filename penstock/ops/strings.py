@@ -1,11 +1,11 @@
-"""Strings: formatting, joining, splitting, cutting, matching, hashing, and bytes as numbers.
+"""Strings: numbers as text and back, joining, splitting, cutting, matching.
 
 A string tensor is an object array of `bytes`; `each_string` applies a function to every element.
 """
 
 from __future__ import annotations
 
-import base64
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -15,11 +15,10 @@ from penstock import dtypes
 from penstock.dtypes import DType
 from penstock.errors import InvalidArgumentError, OutOfRangeError
 from penstock.graph.ir import Dims
-from penstock.ops.declare import NOT_DIFFERENTIABLE, axes_of, op, same_as, scalar, with_rank
-from penstock.ops.kernels.hashes import fingerprint64, hash64, siphash
+from penstock.ops.declare import NOT_DIFFERENTIABLE, axes_of, op, same_as, with_rank
 from penstock.ops.kernels.regex import compile_re2, full_match, replace, rewrite_parts
 from penstock.ops.kernels.texts import dtype_text
-from penstock.ops.samples import arr, bools, ints, normal, strings
+from penstock.ops.samples import arr, bools, normal, strings
 from penstock.shapes import format_dims, merge_dims
 
 
@@ -116,7 +115,7 @@ def _to_float(value: bytes) -> float:
 def _to_int(limits: tuple[int, int]) -> Callable[[bytes], int]:
     def parse(value: bytes) -> int:
         text = value.strip().decode("ascii")
-        if not text.lstrip("+-").isdigit() or text.lstrip("+-") != text[-len(text.lstrip("+-")) :] or len(text) - len(text.lstrip("+-")) > 1:
+        if not re.fullmatch(r"[+-]?[0-9]+", text):
             raise ValueError
         number = int(text)
         if not limits[0] <= number <= limits[1] or (limits[0] == 0 and text.startswith("-")):
@@ -206,9 +205,9 @@ def reduce_join_kernel(x: np.ndarray, axes: np.ndarray, *, keep_dims: bool, sepa
     if not order:
         return x
     kept = [i for i in range(rank) if i not in order]
-    # The order of the axes is the order in which strings are joined: the first one runs slowest.
+    # The order of the axes is the order in which strings are joined: the first one runs fastest.
     outer = [x.shape[i] for i in kept]
-    rows = x.transpose(kept + order).reshape(int(np.prod(outer)), int(np.prod([x.shape[i] for i in order])))
+    rows = x.transpose(kept + order[::-1]).reshape(int(np.prod(outer)), int(np.prod([x.shape[i] for i in order])))
     joined = [separator.join(row.tolist()) for row in rows]
     return string_array(joined, [1 if i in order else x.shape[i] for i in range(rank)] if keep_dims else outer)
 
@@ -288,6 +287,8 @@ _SPACE = b" \t\n\v\f\r"
 
 def split_at_any(text: bytes, delimiters: bytes, skip_empty: bool) -> list[bytes]:
     """Pieces between any of the delimiter bytes; single bytes if there are none."""
+    if not text:
+        return []
     if not delimiters:
         return [text[i : i + 1] for i in range(len(text))]
     table = bytes(delimiters[:1])
@@ -514,234 +515,3 @@ op("RegexFullMatch(input: string, pattern: string) -> (output: bool)",
    errors=[(dict(input=strings(["a"]), pattern=strings("[")), InvalidArgumentError, "Invalid pattern: \\[, error: missing \\]")])  # fmt: skip
 op("StaticRegexFullMatch(input: string) -> (output: bool) [pattern: string]",
    shape=same_as("input"), numpy=static_regex_full_match_kernel, samples=[dict(input=strings([["abc"], ["ab"]]), pattern="a.*c")])  # fmt: skip
-
-# -- hashes -----------------------------------------------------------------------------------------------------------
-
-
-def strong_kernel(x: np.ndarray, *, num_buckets: int, key: list[int]) -> np.ndarray:
-    if len(key) != 2:
-        raise InvalidArgumentError("Key must have 2 elements")
-    return each_number(lambda s: siphash(s, key[0], key[1]) % num_buckets, x, np.int64)
-
-
-op("StringToHashBucket(string_tensor: string) -> (output: int64) [num_buckets: int >= 1]",
-   shape=same_as("string_tensor"), numpy=lambda x, *, num_buckets: each_number(lambda s: hash64(s) % num_buckets, x, np.int64),
-   grad=NOT_DIFFERENTIABLE, samples=[dict(string_tensor=strings([["a", "hello"], ["", "x" * 20]]), num_buckets=1000)])  # fmt: skip
-op("StringToHashBucketFast(input: string) -> (output: int64) [num_buckets: int >= 1]",
-   shape=same_as("input"), numpy=lambda x, *, num_buckets: each_number(lambda s: fingerprint64(s) % num_buckets, x, np.int64),
-   grad=NOT_DIFFERENTIABLE,
-   samples=[dict(input=strings(["a", "hello", "", "x" * 20, "y" * 40, "z" * 70, "w" * 200]), num_buckets=2**62)])  # fmt: skip
-op("StringToHashBucketStrong(input: string) -> (output: int64) [num_buckets: int >= 1; key: list(int)]",
-   shape=same_as("input"), numpy=strong_kernel, grad=NOT_DIFFERENTIABLE,
-   samples=[dict(input=strings(["a", "hello", "", "x" * 20]), num_buckets=2**62, key=[1, 2])],
-   errors=[(dict(input=strings(["a"]), num_buckets=2, key=[1]), InvalidArgumentError, "Key must have 2 elements")])  # fmt: skip
-op("_TensorToHashBucketFast(input: T) -> (output: int64) [T: type in INTS; num_buckets: int >= 1]",
-   shape=same_as("input"),
-   numpy=lambda x, *, num_buckets: np.array([fingerprint64(str(v).encode()) % num_buckets for v in np.ravel(x).tolist()], np.int64).reshape(np.shape(x)))  # fmt: skip
-
-
-def fingerprint_kernel(data: np.ndarray, method: np.ndarray) -> np.ndarray:
-    if method.ndim:
-        raise InvalidArgumentError(f"`method` should be a scalar string: {format_dims(method.shape)}")
-    if method.item() != b"farmhash64":
-        raise InvalidArgumentError(f"Unsupported method: {method.item().decode(errors='replace')}")
-    if data.ndim == 0:
-        raise InvalidArgumentError(f"`data` should have at least one dimension: {format_dims(data.shape)}")
-    if data.dtype == object and data.ndim == 1:
-        rows = data.tolist()
-    elif data.dtype == object:
-        # Several strings to a row: the fingerprint of their fingerprints.
-        rows = [b"".join(fingerprint64(s).to_bytes(8, "little") for s in row) for row in data.reshape(len(data), -1).tolist()]
-    else:
-        rows = [row.tobytes() for row in np.ascontiguousarray(data)]
-    hashed = b"".join(fingerprint64(row).to_bytes(8, "little") for row in rows)
-    return np.frombuffer(hashed, np.uint8).reshape(len(data), 8)
-
-
-def fingerprint_shape(c: Any) -> Dims:
-    dims, method = c.dims(0), c.const(1)
-    if method is not None and method.item() != b"farmhash64":
-        raise ValueError(f"Unsupported method: {method.item().decode(errors='replace')}")
-    return (None if dims is None else dims[0], 8)
-
-
-op("Fingerprint(data: T, method: string) -> (fingerprint: uint8) [T: type]",
-   shape=fingerprint_shape, numpy=fingerprint_kernel,
-   samples=[
-       dict(data=strings(["abc", "d"]), method=strings("farmhash64")),
-       dict(data=strings([["abc", "d"]]), method=strings("farmhash64")),
-       dict(data=ints(2, 3), method=strings("farmhash64")),
-   ],
-   errors=[(dict(data=[1], method=strings("x")), InvalidArgumentError, "Unsupported method: x")])  # fmt: skip
-
-# -- bytes ------------------------------------------------------------------------------------------------------------
-
-
-def encode_base64_kernel(x: np.ndarray, *, pad: bool) -> np.ndarray:
-    return each_string(lambda s: base64.urlsafe_b64encode(s) if pad else base64.urlsafe_b64encode(s).rstrip(b"="), x)
-
-
-def _decode_base64(s: bytes) -> bytes:
-    bare = s.rstrip(b"=") if len(s) % 4 == 0 and len(s) - len(s.rstrip(b"=")) <= 2 else s
-    if len(bare) % 4 == 1:
-        raise InvalidArgumentError("Base64 string length cannot be 1 modulo 4.")
-    if not bare.translate(None, b"-_").isalnum() and bare.translate(None, b"-_") or any(b > 127 for b in bare):
-        raise InvalidArgumentError("Invalid character found in base64.")
-    return base64.urlsafe_b64decode(bare + b"=" * (-len(bare) % 4))
-
-
-op("EncodeBase64(input: string) -> (output: string) [pad: bool = false]",
-   shape=same_as("input"), numpy=encode_base64_kernel,
-   samples=[dict(input=strings(["hello", "a?>", ""])), dict(input=strings([["hello"], ["a?>"]]), pad=True)])  # fmt: skip
-op("DecodeBase64(input: string) -> (output: string)",
-   shape=same_as("input"), numpy=lambda x: each_string(_decode_base64, x),
-   samples=[dict(input=strings(["aGVsbG8", "YT8-", "aGVsbG8=", ""]))],
-   errors=[
-       (dict(input=strings(["a"])), InvalidArgumentError, "Base64 string length cannot be 1 modulo 4."),
-       (dict(input=strings(["aG+/"])), InvalidArgumentError, "Invalid character found in base64."),
-   ])  # fmt: skip
-
-
-def decode_raw_kernel(x: np.ndarray, *, out_type: DType, little_endian: bool) -> np.ndarray:
-    values = x.ravel().tolist()
-    size = out_type.np.itemsize
-    if not values:
-        return np.empty((*x.shape, 0), out_type.np)
-    length = len(values[0])
-    for i, value in enumerate(values):
-        if len(value) != length:
-            raise InvalidArgumentError(
-                f"DecodeRaw requires input strings to all be the same size, but element {i} has size {length} != {len(value)}"
-            )
-    if length % size:
-        raise InvalidArgumentError(
-            f"Input to DecodeRaw has length {length} that is not a multiple of {size}, the size of {dtype_text(out_type)}"
-        )
-    return _numbers(b"".join(values), out_type, little_endian).reshape((*x.shape, length // size))
-
-
-def _numbers(raw: bytes, dtype: DType, little_endian: bool) -> np.ndarray:
-    result = np.frombuffer(raw, dtype.np)
-    if little_endian:
-        return result
-    if dtype.np.kind == "c":  # each of the two parts is swapped by itself
-        part = np.float32 if dtype is dtypes.complex64 else np.float64
-        return np.frombuffer(raw, part).byteswap().view(dtype.np)
-    return result.view(f"u{dtype.np.itemsize}").byteswap().view(dtype.np) if dtype.np.itemsize > 1 else result
-
-
-op("DecodeRaw(bytes: string) -> (output: out_type) [out_type: type in {half, float, double, int32, uint16, uint8, int16, int8, int64,"
-   " complex64, complex128, bool, bfloat16}; little_endian: bool = true]",
-   shape=lambda c: None if c.dims(0) is None else (*c.dims(0), None), numpy=decode_raw_kernel, grad=NOT_DIFFERENTIABLE,
-   samples=[
-       dict(bytes=strings(["abcd", "efgh"]), out_type="int16"),
-       dict(bytes=strings(["abcd", "efgh"]), out_type="int16", little_endian=False),
-       dict(bytes=strings("abcdefgh"), out_type="float32", little_endian=False),
-       dict(bytes=strings([]), out_type="uint8"),
-       dict(bytes=strings(""), out_type="int64"),
-   ],
-   errors=[
-       (dict(bytes=strings("abc"), out_type="int16"), InvalidArgumentError,
-        "Input to DecodeRaw has length 3 that is not a multiple of 2, the size of int16"),
-       (dict(bytes=strings(["abcd", "ef"]), out_type="int16"), InvalidArgumentError, "element 1 has size 4 != 2"),
-   ])  # fmt: skip
-
-
-def decode_padded_raw_kernel(x: np.ndarray, fixed_length: Any, *, out_type: DType, little_endian: bool) -> np.ndarray:
-    length, size = int(fixed_length), out_type.np.itemsize
-    if length <= 0 or length % size:
-        raise InvalidArgumentError(f"fixed_length ({length}) must be a multiple of the size of out_type ({size})")
-    values = b"".join(v[:length].ljust(length, b"\0") for v in x.ravel().tolist())
-    return _numbers(values, out_type, little_endian).reshape((*x.shape, length // size))
-
-
-def decode_padded_raw_shape(c: Any) -> Dims:
-    dims, length, size = c.dims(0), c.const(1), c.attrs["out_type"].np.itemsize
-    if length is not None:
-        if length < 0:
-            raise ValueError(f"Dimension size, given by scalar input 1, must be non-negative but is {int(length)}")
-        if int(length) % size:
-            raise ValueError(f"Dimension size must be evenly divisible by {size} but is {int(length)}")
-    return None if dims is None else (*dims, None if length is None else int(length) // size)
-
-
-op("DecodePaddedRaw(input_bytes: string, fixed_length: int32) -> (output: out_type) [out_type: type in {half, float, double, int32, uint16,"
-   " uint8, int16, int8, int64, bfloat16}; little_endian: bool = true]",
-   shape=decode_padded_raw_shape, numpy=decode_padded_raw_kernel,
-   samples=[
-       dict(input_bytes=strings(["abcdef", "e"]), fixed_length=arr(4), out_type="int16"),
-       dict(input_bytes=strings(["abcd"]), fixed_length=arr(8), out_type="float32", little_endian=False),
-   ])  # fmt: skip
-
-# -- formatting -------------------------------------------------------------------------------------------------------
-
-
-def format_tensor(x: Any, summarize: int) -> str:
-    """A tensor as tf.print and StringFormat write it: rows in brackets, at most `summarize` entries from each end."""
-    return _format(np.asarray(x), summarize, 0)
-
-
-def _format(x: np.ndarray, summarize: int, depth: int) -> str:
-    if x.ndim == 0:
-        return _element(x.item() if x.dtype == object else x[()])
-    n = len(x)
-    ends = n if summarize < 0 or n <= 2 * summarize else summarize
-    parts = [_format(x[i, ...], summarize, depth + 1) for i in range(min(ends, n))]
-    if ends < n:
-        parts += ["...", *[_format(x[i, ...], summarize, depth + 1) for i in range(n - ends, n)]]
-    gap = " " if x.ndim == 1 else "\n" * (x.ndim - 1) + " " * (depth + 1)
-    return "[" + gap.join(parts) + "]"
-
-
-def _element(value: Any) -> str:
-    if isinstance(value, bytes):
-        return '"' + value.decode("utf-8", "replace") + '"'
-    if isinstance(value, (bool, np.bool_)):
-        return str(int(value))
-    if isinstance(value, np.complexfloating):
-        return f"({value.real:.9g},{value.imag:.9g})"
-    if np.issubdtype(type(value), np.integer):
-        return str(int(value))
-    return shortest_float(value)
-
-
-def shortest_float(value: Any) -> str:
-    """The shortest text that reads back as the same float, in C's `%g` style."""
-    if np.isnan(value):
-        return "nan"
-    if np.isinf(value):
-        return "inf" if value > 0 else "-inf"
-    if value.dtype.itemsize >= 8:
-        return next(t for t in (f"{float(value):.15g}", f"{float(value):.17g}") if np.float64(t) == value)
-    if value.dtype.itemsize == 4:
-        return next(t for t in (f"{float(value):.6g}", f"{float(value):.9g}") if np.float32(t) == value or t)
-    return f"{float(value):.6g}"
-
-
-def string_format_kernel(inputs: list[Any], *, template: bytes, placeholder: bytes, summarize: int) -> np.ndarray:
-    pieces = template.split(placeholder)
-    if len(pieces) != len(inputs) + 1:
-        raise InvalidArgumentError(f"num placeholders in template and num inputs must match: {len(pieces) - 1} vs. {len(inputs)}")
-    out = pieces[0]
-    for value, piece in zip(inputs, pieces[1:], strict=True):
-        out += format_tensor(value, summarize).encode() + piece
-    return np.array(out, dtype=object)
-
-
-def string_format_shape(c: Any) -> Dims:
-    found = c.attrs["template"].count(c.attrs["placeholder"])
-    if found != c.n:
-        raise ValueError(f"num placeholders in template and num inputs must match: {found} vs. {c.n}")
-    return scalar(c)
-
-
-op("StringFormat(inputs: list T) -> (output: string)"
-   " [T: list(type) >= 0; template: string = '%s'; placeholder: string = '%s'; summarize: int = 3]",
-   shape=string_format_shape, numpy=string_format_kernel,
-   samples=[
-       dict(inputs=[arr([1, 2, 3], np.int32), strings("a")], template="x=%s y=%s"),
-       dict(inputs=[arr(np.arange(24).reshape(2, 3, 4), np.int64)], template="x={}", placeholder="{}"),
-       dict(inputs=[arr(np.arange(100), np.int32)]),
-       dict(inputs=[arr([1.5, 0.1, 1e10], np.float32), bools(2)], template="%s %s"),
-       dict(inputs=[arr([[0.1, 1 / 3]], np.float64)], summarize=-1),
-   ])  # fmt: skip

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from penstock import errors
+from penstock.ops.resources import Ref
 
 
 class _Missing:
@@ -46,9 +47,10 @@ class CallFrame:
         """All results, in order; the frame forgets them. InvalidArgumentError if one was never set, unless
         `allow_dead`, which leaves `MISSING` in its place."""
         retvals = self.retvals
-        if not allow_dead:
-            for i, value in enumerate(retvals):
-                if value is MISSING:
-                    raise errors.InvalidArgumentError(f"Retval[{i}] does not have value")
+        for i, value in enumerate(retvals):
+            if value is MISSING and not allow_dead:
+                raise errors.InvalidArgumentError(f"Retval[{i}] does not have value")
+            if value.__class__ is Ref:
+                retvals[i] = value.read()
         self.retvals = [MISSING] * len(retvals)
         return retvals

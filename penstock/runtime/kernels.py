@@ -7,7 +7,7 @@ from typing import Any
 
 from penstock.formats.attr_value import FuncAttr
 from penstock.graph.bind import Bound, input_ranges
-from penstock.graph.ir import Operation, ref_error
+from penstock.graph.ir import Operation, Tensor, ref_error
 from penstock.ops.context import DEAD
 from penstock.runtime.devices import Device
 from penstock.runtime.resources import OpSegment
@@ -37,21 +37,48 @@ def _call_kernel(op: Operation) -> Callable[..., None]:
     return call
 
 
+_PASSES_REFS = frozenset(("Identity", "Enter", "Switch"))
+
+
+def is_live(tensor: Tensor) -> bool:
+    """Whether the edge carries the variable itself although its type is a plain one.
+
+    TF's reference variables are written in place, and an Identity of one shares its memory. So what `v/read` gives is always the
+    variable's present value: an op that a control dependency puts behind an assignment sees the assigned value. Programs depend on
+    that (moving averages behind a training op), so such an Identity hands the variable on and its readers read.
+    """
+    op = tensor.op
+    if op.type not in _PASSES_REFS or not op.inputs:
+        return False
+    source = op.inputs[0]
+    return source.dtype._is_ref_dtype or is_live(source)
+
+
 def ref_inputs(op: Operation) -> RefInputs:
     """Which inputs of `op` come over ref edges, and what to do about them."""
-    if not any(t.dtype._is_ref_dtype for t in op.inputs):
+    carries = [t.dtype._is_ref_dtype or is_live(t) for t in op.inputs]
+    if not any(carries):
         return ()
     takes_ref: list[bool] = []
     for arg, (start, stop, _) in zip(op.op_def.inputs, input_ranges(op), strict=True):
         takes_ref += [arg.is_ref] * (stop - start)
+    if op.type in _PASSES_REFS or op.type == "_Retval":  # a fetched variable is read when the step has ended
+        takes_ref[0] = True
     checked = not op.op_def.uninitialized_ok
     rows = []
     for i, tensor in enumerate(op.inputs):
-        if tensor.dtype._is_ref_dtype:
-            source = tensor.op.origin or tensor.op
-            name = source.name if tensor.value_index == 0 else f"{source.name}:{tensor.value_index}"
+        if carries[i]:
+            source = _variable_op(tensor)
+            name = source.op.name if source.value_index == 0 else f"{source.op.name}:{source.value_index}"
             rows.append((i, not takes_ref[i], name if checked else None))
     return tuple(row for row in rows if row[1] or row[2] is not None)
+
+
+def _variable_op(tensor: Tensor) -> Tensor:
+    while not tensor.dtype._is_ref_dtype:
+        tensor = tensor.op.inputs[0]
+    origin = tensor.op.origin
+    return tensor if origin is None else origin.outputs[tensor.value_index]
 
 
 def read_ref(ref: Any, deref: bool, name: str | None) -> Any:
@@ -75,6 +102,13 @@ def _reading(fn: Callable[..., Any], refs: RefInputs, leading: int) -> Callable[
             return fn(value if value is not None else read_ref(ref, True, name), *rest)
 
         return read_first
+    if leading == 0 and refs == ((0, False, refs[0][2]),):
+        only = refs[0][2]
+
+        def check_first(ref: Any, *rest: Any) -> Any:
+            return fn(ref if ref.value is not None else read_ref(ref, False, only), *rest)
+
+        return check_first
 
     def read_some(*args: Any) -> Any:
         values = list(args)

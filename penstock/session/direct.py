@@ -25,6 +25,7 @@ from penstock.formats import protos
 from penstock.graph.function import Function
 from penstock.graph.ir import Graph
 from penstock.graph.quiet_gc import paused
+from penstock.ops.resources import Ref
 from penstock.pipeline import CompileOptions, Trail, compile_step
 from penstock.pipeline.place import Placer
 from penstock.pipeline.signature import Signature
@@ -80,6 +81,8 @@ class Prepared:
         retvals = frame.retvals
         for i in range(len(retvals)):
             value = retvals[i]
+            if value.__class__ is Ref:
+                value = retvals[i] = value.read()
             if value.__class__ is np.ndarray:
                 if value.ndim == 0:
                     retvals[i] = value[()]

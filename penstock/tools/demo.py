@@ -41,6 +41,8 @@ def run(out: str, steps: int = 300, batch: int = 64) -> float:
     import penstock as tf
 
     console = Console()
+    if not console.is_terminal:
+        console = Console(width=130)
     os.makedirs(out, exist_ok=True)
     images, labels = make_digits(4000, seed=1)
     test_images, test_labels = make_digits(1000, seed=2)
@@ -91,8 +93,8 @@ def _stage_table(explanation: Any) -> Any:
     from rich.table import Table
 
     table = Table(title="One training step, stage by stage", title_justify="left")
-    for name, kind in (("stage", {}), ("nodes in", {"justify": "right"}), ("nodes out", {"justify": "right"}), ("ms", {"justify": "right"}), ("what happened", {})):
-        table.add_column(name, **kind)
+    for name in ("stage", "nodes in", "nodes out", "ms", "what happened"):
+        table.add_column(name, justify="left" if name in ("stage", "what happened") else "right", no_wrap=name == "stage")
     before = None
     for stage in explanation.stages:
         notes = "; ".join(stage.notes)
@@ -126,6 +128,8 @@ def _kernel_table(stats: Any, most: int = 8) -> Any:
     rows = []
     for device in stats.dev_stats:
         for node in device.node_stats:
+            if " = _Recv(" in node.timeline_label:
+                continue  # waits for the other device; that is no work
             rows.append(((node.op_end_rel_nanos - node.op_start_rel_nanos) / 1e3 or node.op_end_rel_micros - node.op_start_rel_micros, node, device.device))
     total = sum(r[0] for r in rows) or 1.0
     table = Table(title="Slowest kernels of the step", title_justify="left")

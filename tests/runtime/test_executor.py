@@ -363,10 +363,10 @@ class TestRefs:
         v = self.variable(b)
         assign = b("Assign", v, b.arg(0))
         read = b("Identity", v, control=[assign])
-        added = b("TestRefAdd", v, read, control=[read])
-        b.ret(0, read)
-        b.ret(1, added)
-        assert [float(x) for x in run(b, np.float32(3), general=general)] == [3, 6]
+        minus = b("Neg", read)  # the control edge keeps the write behind it
+        b.ret(0, minus)
+        b.ret(1, b("TestRefAdd", v, 3.0, control=[minus]))
+        assert [float(x) for x in run(b, np.float32(3), general=general)] == [-3, 6]
 
     @both
     def test_uninitialized(self, general):
@@ -405,6 +405,16 @@ class TestRefs:
         b.ret(2, b("Merge", plain.outputs[0], plain.outputs[1]))
         got = run(executor(b, device), np.True_)
         assert (float(got[0]), int(got[1])) == (5, 1) and float(got[2]) in (4, 5)
+
+    def test_ref_select(self):
+        b = Builder()
+        refs = [b("VariableV2", name=n, shape=_shape(), dtype=dtypes.float32) for n in ("v", "w")]
+        filled = [b("Assign", ref, float(i)) for i, ref in enumerate(refs)]
+        b.ret(0, b("RefSelect", b.arg(0, dtypes.int32), *filled))
+        e = executor(b)
+        assert [float(run(e, np.int32(i))[0]) for i in (1, 0)] == [1, 0]
+        with pytest.raises(errors.InvalidArgumentError, match=r"Index must be in the range \[0, 2\) but got 2"):
+            run(e, np.int32(2))
 
     def test_ref_loop(self):
         device = cpu()[0]

@@ -62,6 +62,8 @@ def string_handle(container: str, name: str, node_name: str) -> Ref:
 
 def find(ctx: Any, handle: Any, cls: Any) -> Any:
     """What `handle` leads to; NotFoundError or InvalidArgumentError in TF's words if that is nothing, or no `cls`."""
+    if handle.__class__ is np.ndarray and handle.ndim == 0:
+        handle = handle.item()  # picked out of an array of handles
     if handle.__class__ is ResourceHandle:
         if handle.type_name != cls.type_name:
             raise errors.InvalidArgumentError(

@@ -71,15 +71,13 @@ _C1, _C2, _C3, _C4 = (
     _hex("0x1.99343027bf8c3p-16"),
 )
 _S1, _S2, _S3 = _hex("-0x1.555545995a603p-3"), _hex("0x1.1107605230bc4p-7"), _hex("-0x1.994eb3774cf24p-13")
-_SIN_SIGN = np.array([1, 1, -1, -1, 1], np.float32)  # by quadrant; the fifth is the first again
-_COS_SIGN = np.array([1, -1, -1, 1, 1], np.float32)
 
 
 def logf(x: np.ndarray) -> np.ndarray:
     """Natural logarithm of positive, normal float32 numbers."""
     bits = x.view(np.int32)
     shifted = bits - _LOG_OFFSET
-    interval = shifted >> 19
+    interval = (shifted >> 19).astype(np.intp)
     interval &= 15
     exponent = (shifted >> 23).astype(np.float64)
     shifted &= np.int32(-0x800000)
@@ -128,9 +126,19 @@ def sincosf(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     cosine += fourth
     cosine += even
     sine, cosine = sine.astype(np.float32), cosine.astype(np.float32)
-    quarter = quadrant.astype(np.intp)
-    swap = (quarter & 1) != 0
-    s, c = np.where(swap, cosine, sine), np.where(swap, sine, cosine)
-    s *= _SIN_SIGN.take(quarter)
-    c *= _COS_SIGN.take(quarter)
-    return s, c
+    # Odd quadrants exchange the two; signs follow from the quadrant's second bit. All on the bits: no branches.
+    s, c, quarter = sine.view(np.int32), cosine.view(np.int32), quadrant.astype(np.int32)
+    swap = quarter & 1
+    np.negative(swap, out=swap)
+    both = s ^ c
+    both &= swap
+    s ^= both
+    c ^= both
+    np.bitwise_and(quarter, 2, out=swap)
+    swap <<= 30
+    s ^= swap
+    quarter += 1
+    quarter &= 2
+    quarter <<= 30
+    c ^= quarter
+    return sine, cosine
