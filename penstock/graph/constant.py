@@ -82,6 +82,10 @@ def _known_value(tensor: Tensor, depth: int) -> np.ndarray | None:
         return None
     if kind in _NEVER_FOLDED:
         return None
+    if kind in _PICKS:
+        picked = _picked(tensor, depth)
+        if picked is not None:
+            return picked
     if tensor.dims is None or None in tensor.dims or _size(tensor.dims) > _LARGEST_FOLDED:
         if tensor.dims is not None and None not in tensor.dims:
             return None
@@ -106,6 +110,19 @@ _NEVER_FOLDED = {"Enter", "Exit", "NextIteration", "Switch", "Merge", "LoopCond"
                  "StopGradient", "PreventGradient"}  # fmt: skip
 
 
+_PICKS = {"StridedSlice", "Unpack", "GatherV2", "Slice", "Split"}
+
+
+def _picked(tensor: Tensor, depth: int) -> np.ndarray | None:
+    """Elements picked out of a shape that is known in part: their value, if just those are known."""
+    op = tensor.op
+    source = op.inputs[1 if op.type == "Split" else 0]
+    if source.op.type != "Shape" or tensor.dims is None or None in tensor.dims:
+        return None
+    value = _moved(tensor, depth)
+    return None if value is None or (value < 0).any() else value
+
+
 def _size(dims: Dims) -> int:
     total = 1
     for d in dims or ():
@@ -116,68 +133,73 @@ def _size(dims: Dims) -> int:
 def constant_dims(tensor: Tensor, depth: int = 0) -> Dims:
     """A shape vector's value as dims, with None where an entry is unknown; None if even its length is unknown."""
     value = known_value(tensor)
+    if value is None:
+        value = partly_known(tensor, depth)
+        if value is None:
+            return None
+    if value.ndim == 0:
+        if value == -1:
+            return None
+        raise ValueError("Shape must be rank 1 but is rank 0")
+    sizes = value.tolist()
+    if sizes and min(sizes) < -1:
+        raise ValueError(f"Invalid value in tensor used for shape: {min(sizes)}")
+    return tuple([None if v < 0 else v for v in sizes])
+
+
+# Ops that only move elements, and which of their inputs hold the elements.
+_MOVES: dict[str, slice] = {
+    "Cast": slice(0, 1), "ConcatV2": slice(0, -1), "Concat": slice(1, None), "ExpandDims": slice(0, 1), "Gather": slice(0, 1),
+    "GatherV2": slice(0, 1), "Identity": slice(0, 1), "Pack": slice(0, None), "Reshape": slice(0, 1), "ReverseV2": slice(0, 1),
+    "Slice": slice(0, 1), "Split": slice(1, 2), "Squeeze": slice(0, 1), "StridedSlice": slice(0, 1), "Unpack": slice(0, 1),
+}  # fmt: skip
+
+
+def partly_known(tensor: Tensor, depth: int = 0) -> np.ndarray | None:
+    """A tensor of sizes with -1 where an element is unknown; None if nothing at all is known, not even its shape.
+
+    Moving elements moves the -1 with them, so that the ops' own kernels compute with them.
+    """
+    value = known_value(tensor)
     if value is not None:
-        if value.ndim == 0:
-            if value == -1:
-                return None
-            raise ValueError("Shape must be rank 1 but is rank 0")
-        sizes = value.tolist()
-        if sizes and min(sizes) < -1:
-            raise ValueError(f"Invalid value in tensor used for shape: {min(sizes)}")
-        return tuple([None if v < 0 else v for v in sizes])
-    op = tensor.op
-    kind = op.type
-    if depth > 60:
+        return value
+    if tensor.dtype.base_dtype not in (dtypes.int32, dtypes.int64) or depth > 60:
         return None
-    if kind == "Shape":
-        return op.inputs[0].dims
-    if kind == "Pack" and op.attrs.get("axis", 0) == 0:
-        return tuple(_entry(t) for t in op.inputs)
-    if kind in ("Cast", "Identity"):
-        return constant_dims(op.inputs[0], depth + 1)
-    if kind in ("ConcatV2", "Concat"):
-        parts = op.inputs[:-1] if kind == "ConcatV2" else op.inputs[1:]
-        result: tuple[int | None, ...] = ()
-        for part in parts:
-            dims = constant_dims(part, depth + 1) if part.dims is None or len(part.dims) == 1 else None
-            if dims is None:
-                return None
-            result += dims
-        return result
-    if kind == "StridedSlice":
-        sliced = _sliced_dims(tensor, depth)
-        if sliced is not None:
-            return sliced
-    if tensor.dims is not None and len(tensor.dims) == 1 and tensor.dims[0] is not None:
-        return (None,) * tensor.dims[0]
-    return None
+    op = tensor.op
+    if op.type in ("Shape", "ShapeN"):
+        dims = op.inputs[tensor.value_index].dims
+        if dims is not None:
+            return np.array([-1 if d is None else d for d in dims], dtype=tensor.dtype.np)
+    elif op.type in _MOVES:
+        moved = _moved(tensor, depth)
+        if moved is not None:
+            return moved
+    dims = tensor.dims
+    if dims is None or None in dims or _size(dims) > _LARGEST_FOLDED:
+        return None
+    return np.full(dims, -1, dtype=tensor.dtype.np)
+
+
+def _moved(tensor: Tensor, depth: int) -> np.ndarray | None:
+    op = tensor.op
+    data = range(*_MOVES[op.type].indices(len(op.inputs)))
+    values = []
+    for i, source in enumerate(op.inputs):
+        value = partly_known(source, depth + 1) if i in data else known_value(source, depth + 1)
+        if value is None:
+            return None
+        values.append(value)
+    bound = bind(op)
+    try:
+        result = bound.fn(*values)
+    except Exception:  # the step itself will report it
+        return None
+    return np.asarray(result if bound.plain else result[tensor.value_index])
 
 
 def _entry(tensor: Tensor) -> int | None:
-    value = known_value(tensor)
-    if value is not None:
-        return None if value < 0 else int(value)
-    op = tensor.op
-    if op.type == "StridedSlice" and op.attrs.get("shrink_axis_mask") == 1:
-        index = known_value(op.inputs[1])
-        source = constant_dims(op.inputs[0])
-        if index is not None and source is not None and index.size == 1 and -len(source) <= int(index[0]) < len(source):
-            return source[int(index[0])]
-    return None
-
-
-def _sliced_dims(tensor: Tensor, depth: int) -> Dims:
-    op = tensor.op
-    a = op.attrs
-    if a["ellipsis_mask"] or a["new_axis_mask"] or a["shrink_axis_mask"]:
-        return None
-    begin, end, strides = (known_value(t) for t in op.inputs[1:4])
-    source = constant_dims(op.inputs[0], depth + 1)
-    if source is None or begin is None or end is None or strides is None or begin.size != 1:
-        return None
-    return source[
-        slice(None if a["begin_mask"] & 1 else int(begin[0]), None if a["end_mask"] & 1 else int(end[0]), int(strides[0]))
-    ]
+    value = partly_known(tensor)
+    return None if value is None or value < 0 else int(value)
 
 
 def constant_value(tensor: Any, partial: bool = False) -> np.ndarray | None:

@@ -83,7 +83,7 @@ def reshape_kernel(x: Any, shape: np.ndarray) -> np.ndarray:
     if shape.ndim > 1:
         raise InvalidArgumentError(f"sizes input must be 1-D, not {format_dims(shape.shape)}")
     sizes = shape.tolist() if shape.ndim else [int(shape)]
-    if -1 not in sizes:
+    if not sizes or min(sizes) >= 0:  # NumPy takes any negative size for -1
         try:
             return np.reshape(x, sizes)
         except ValueError:

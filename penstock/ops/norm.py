@@ -147,11 +147,15 @@ def fixed_statistics(name: str, fmt: str) -> Any:
 
     def fn(tf: Any) -> Any:
         r = np.random.default_rng(1)
-        x = r.standard_normal(SHAPES[fmt]).astype(np.float32)
-        scale, offset, mean = (tf.constant(r.standard_normal(5).astype(np.float32)) for _ in range(3))
-        variance = tf.constant(r.uniform(0.5, 2, 5).astype(np.float32))
+
+        def given(array: np.ndarray) -> Any:
+            # Not a constant: TensorFlow's optimizer would rewrite the op and lose its other outputs.
+            return tf.placeholder_with_default(array.astype(np.float32), array.shape)
+
+        x, scale, offset, mean = (given(r.standard_normal(shape)) for shape in (SHAPES[fmt], 5, 5, 5))
+        variance = given(r.uniform(0.5, 2, 5))
         build = getattr(tf.raw_ops, name)
-        result = build(x=tf.placeholder_with_default(x, x.shape), scale=scale, offset=offset, mean=mean, variance=variance, data_format=fmt, is_training=False)
+        result = build(x=x, scale=scale, offset=offset, mean=mean, variance=variance, data_format=fmt, is_training=False)
         return list(result[:3])
 
     return fn

@@ -3,7 +3,7 @@
     graph with devices -> {device: graph}
 
 An edge between devices becomes a `_Send` on one side and a `_Recv` on the other, which meet at the rendezvous under one key; a value
-needed twice on a device crosses once. A control edge sends an empty tensor. Where a loop spans devices, every device that receives
+needed twice on a device crosses once, and a small constant does not cross at all: it gets a copy. A control edge sends an empty tensor. Where a loop spans devices, every device that receives
 something inside of the loop gets a control loop of its own, driven by the loop's condition, so that its Recv nodes run once per
 iteration:
 
@@ -22,6 +22,9 @@ from penstock.formats.attr_value import TensorAttr
 from penstock.graph.ir import Graph, Operation, Tensor
 from penstock.graph.rewrite import Copier, add_controls, copy, new_node
 from penstock.pipeline.frames import ENTER, Frame, Frames, has_loops
+
+
+_SMALL_CONSTANT = 1024  # bytes
 
 
 def partition(graph: Graph, incarnations: dict[str, int], compress: bool = False) -> dict[str, Graph]:
@@ -80,6 +83,10 @@ class _Partitioner:
     def _crossing(self, tensor: Tensor, device: str) -> Tensor:
         """`tensor` as it arrives on `device`."""
         found = self.recvs.get((tensor, device))
+        if found is None and _is_small_constant(tensor.op):
+            op = tensor.op
+            copied = new_node(self.parts[device].graph, "Const", f"{op.name}/_copy", [], op.attrs, [tensor.dtype], [tensor.dims], device, origin=op)
+            found = self.recvs[tensor, device] = copied.outputs[0]
         if found is None:
             source = self.parts[tensor.op.device].tensors[tensor]
             found = self.recvs[tensor, device] = self._transfer(source, tensor.op, device, f"{tensor.op.name}_{tensor.value_index}" if tensor.value_index else tensor.op.name)
@@ -171,6 +178,11 @@ class _Partitioner:
         step = new_node(graph, "NextIteration", base + "/next", [switch.outputs[1]], {"T": b}, [b], [()], device, origin=condition)
         merge._update_input(1, step.outputs[0])
         return merge
+
+
+def _is_small_constant(op: Operation) -> bool:
+    """A constant that is cheaper to have twice than to send."""
+    return op.type == "Const" and not op.control_inputs and op.attrs["value"].array.nbytes <= _SMALL_CONSTANT
 
 
 def _signed(value: int) -> int:

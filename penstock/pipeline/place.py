@@ -63,6 +63,9 @@ class Placer:
                 elif op.type in _METADATA and op.inputs[0].op.name in placement:
                     placement[name] = placement[op.inputs[0].op.name]
                     self.reasons[name] = f"reads only the shape of '{op.inputs[0].op.name}' and stays with it"
+                elif op.type == "NoOp" and (home := self._common_home(op)) is not None:
+                    placement[name] = home
+                    self.reasons[name] = f"only joins nodes that are all on {home}"
                 else:
                     self._place_group(graph, [op])
             else:
@@ -173,6 +176,11 @@ class Placer:
             return spec, "" if len(members) == 1 else f"default device of a colocation group of {len(members)} nodes"
         why = f"asked for {source.device}"
         return spec, why if len(members) == 1 else f"{why} by '{source.name}', with which {len(members) - 1} other nodes are colocated"
+
+    def _common_home(self, op: Operation) -> str | None:
+        """The device of everything that `op` waits for, if it is one."""
+        where = {self.placement.get(control.name) for control in op.control_inputs}
+        return where.pop() if len(where) == 1 else None
 
     def _place_generator(self, graph: Graph, op: Operation) -> None:
         """A source with one kind of consumer goes to the consumer's device: no copy is needed."""

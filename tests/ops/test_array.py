@@ -72,6 +72,9 @@ def test_shapes_flow_through_shape_arithmetic(sess):
     shape = tf.shape(x)
     flat = tf.reshape(x, tf.stack([shape[0], shape[1] * shape[2]]))
     assert flat.shape.as_list() == [None, 20]
+    assert tf.zeros(tf.unstack(shape)[1:]).shape.as_list() == [4, 5]
+    assert tf.zeros([shape[0], shape[1] + 1]).shape.as_list() == [None, 5]
+    assert tf.zeros(tf.reverse(shape, [0])).shape.as_list() == [5, 4, None]
     assert tf.zeros(tf.concat([[7], shape[1:]], 0)).shape.as_list() == [7, 4, 5]
     assert tf.tile(x, [1, 2, 1]).shape.as_list() == [None, 8, 5]
     assert tf.fill(tf.shape(tf.zeros([2, 3])), 1.0).shape.as_list() == [2, 3]

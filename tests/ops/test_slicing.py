@@ -78,7 +78,7 @@ def test_second_gradient():
     "key, shape",
     [
         (0, [None, 3]),
-        ((slice(None), 1), [None, None]),
+        ((slice(None), 1), [None, 3]),
         ((Ellipsis, slice(1, None)), [None, None, 2]),
         ((slice(0, 2),), [None, None, 3]),
         ((None, Ellipsis), [1, None, None, 3]),
