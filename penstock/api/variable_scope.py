@@ -16,6 +16,7 @@ from penstock import dtypes
 from penstock.api.export import export
 from penstock.api.variable_store import AUTO_REUSE, VariableStore, store_of
 from penstock.api.variables import VariableAggregation, VariableSynchronization
+from penstock.formats.values import convert_typed
 from penstock.graph.defaults import get_default_graph
 from penstock.graph.ir import Graph
 from penstock.graph.keys import GraphKeys
@@ -168,9 +169,7 @@ class VariableScope:
             if dtype is None:
                 dtype = self._dtype
                 if initializer is not None and not callable(initializer):
-                    from penstock.formats.tensor_proto import convert_values
-
-                    dtype = initializer.dtype if hasattr(initializer, "dtype") else convert_values(initializer)[1]
+                    dtype = initializer.dtype if hasattr(initializer, "dtype") else convert_typed(initializer)[0]
             return var_store.get(
                 full_name,
                 shape=shape,

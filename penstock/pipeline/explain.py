@@ -140,8 +140,8 @@ class Explanation:
         """A page with the report and the picture; written to `path` if given."""
         page = (
             "<!doctype html><meta charset='utf-8'><title>Penstock: one step</title><style>body{font:14px system-ui;margin:2em;color:#223}"
-            "pre{background:#f4f6f8;padding:1em;overflow:auto}svg{max-width:100%;height:auto;border:1px solid #dde}</style>"
-            f"<h1>One step through the runtime</h1><pre>{html.escape(str(self))}</pre><h2>Partitioned graph</h2>{self.to_svg()}"
+            "pre{background:#f4f6f8;padding:1em;overflow:auto}.picture{overflow:auto;border:1px solid #dde;max-height:85vh}</style>"
+            f"<h1>One step through the runtime</h1><pre>{html.escape(str(self))}</pre><h2>Partitioned graph</h2><p>One lane per device; red lines are values that cross. Hover over a node for its name, device and source line.</p><div class='picture'>{self.to_svg()}</div>"
         )
         if path is not None:
             with open(path, "w", encoding="utf-8") as file:

@@ -78,6 +78,16 @@ def _columns(partitions: dict[str, Graph], pairs: list[tuple[Operation, Operatio
             waiting[consumer] -= 1
             if waiting[consumer] == 0:
                 ready.append(consumer)
+    # A source stands right before its first reader: short lines, and the picture shows when a value is needed.
+    for op in reversed(ops):
+        if not op.inputs and not op.control_inputs and op not in crossing and consumers.get(op):
+            column[op] = max(0, min(column[c] for c in consumers[op]) - 1)
+    for op in reversed(ops):
+        if len(op.inputs) == 1 and not op.control_inputs and op.type == "Identity" and consumers.get(op) and not op.inputs[0].op.inputs:
+            column[op] = max(column[op], min(column[c] for c in consumers[op]) - 1)
+            source = op.inputs[0].op
+            if source not in crossing and not source.control_inputs and len(set(consumers[source])) == 1:
+                column[source] = max(0, column[op] - 1)
     return column
 
 
