@@ -14,6 +14,7 @@ from typing import Any
 
 from penstock import ops
 from penstock.api.export import Lazy, resolve, table
+from penstock.graph.quiet_gc import paused
 
 __all__ = ["assemble", "lazy_names", "load_all", "resolve"]
 
@@ -33,7 +34,8 @@ def _import_below(package: str, path: Any) -> None:
 
 def assemble(package: str) -> None:
     """Puts every exported name where `import penstock as tf` users look for it."""
-    load_all()
+    with paused():  # thousands of objects that live as long as the process
+        load_all()
     root = sys.modules[package]
     for name, value in table().items():
         *path, last = name.split(".")

@@ -16,7 +16,7 @@ from penstock.graph.raw import raw
 
 
 @export("Assert", "debugging.Assert")
-def Assert(condition: Any, data: list[Any], summarize: int | None = None, name: str | None = None) -> Operation:  # noqa: N802 - TF's name
+def Assert(condition: Any, data: list[Any], summarize: int | None = None, name: str | None = None) -> Operation:
     """An op that fails with InvalidArgumentError, showing `data`, if `condition` is false. Make later ops depend on it:
 
     >>> with tf.control_dependencies([tf.Assert(x > 0, [x])]):      # doctest: +SKIP
@@ -37,7 +37,7 @@ def Assert(condition: Any, data: list[Any], summarize: int | None = None, name: 
 
 
 @export("Print")
-def Print(  # noqa: N802 - TF's name
+def Print(
     input_: Any, data: list[Any], message: str | None = None, first_n: int | None = None, summarize: int | None = None, name: str | None = None
 ) -> Tensor:
     """`input_`; running it prints `message` and `data` to stderr, the first `first_n` times only if that is given."""

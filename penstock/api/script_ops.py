@@ -20,7 +20,7 @@ def _outermost(graph: Graph) -> Graph:
 
 
 @export("py_func")
-def py_func(func: Callable[..., Any], inp: Any, Tout: Any, stateful: bool = True, name: str | None = None) -> Any:  # noqa: N803 - TF's name
+def py_func(func: Callable[..., Any], inp: Any, Tout: Any, stateful: bool = True, name: str | None = None) -> Any:
     """An op that calls `func` with NumPy values of `inp` and returns its results as tensors of types `Tout`.
 
     The function lives as long as the graph, runs in this process only, and cannot be saved. Declare it stateless
@@ -39,7 +39,7 @@ def py_func(func: Callable[..., Any], inp: Any, Tout: Any, stateful: bool = True
 
 @export("numpy_function")
 def numpy_function(
-    func: Callable[..., Any] | None = None, inp: Any = None, Tout: Any = None, stateful: bool = True, name: str | None = None  # noqa: N803
+    func: Callable[..., Any] | None = None, inp: Any = None, Tout: Any = None, stateful: bool = True, name: str | None = None
 ) -> Any:
     """Same as `py_func`."""
     if func is None:

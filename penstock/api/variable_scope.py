@@ -343,7 +343,7 @@ def _unique_scope_name(prefix: str) -> str:
 
 
 @export("variable_scope")
-class variable_scope:  # noqa: N801 - TF's name
+class variable_scope:
     """Opens a variable scope and, unless told otherwise, a name scope of the same last name.
 
     >>> with tf.variable_scope("layer", reuse=tf.AUTO_REUSE):          # doctest: +SKIP
@@ -425,7 +425,7 @@ class variable_scope:  # noqa: N801 - TF's name
             return stack.enter_context(_pure_variable_scope(given, self._reuse, given.original_name_scope, self._options))
         return stack.enter_context(_pure_variable_scope(name, self._reuse, opened, self._options))
 
-    def __exit__(self, *exc_info: Any) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         stack, self._stack = self._stack, None
         if stack is not None:
             stack.__exit__(*exc_info)

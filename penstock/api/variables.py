@@ -139,7 +139,7 @@ class _VariableMeta(type):
         names = _ARGUMENTS
         if len(args) > len(names):
             raise TypeError(f"Variable() takes at most {len(names)} arguments, got {len(args)}")
-        for name, value in zip(names, args):  # noqa: B905 - fewer arguments than names are usual
+        for name, value in zip(names, args):
             if name in kwargs:
                 raise TypeError(f"Variable() got multiple values for argument '{name}'")
             kwargs[name] = value
@@ -444,7 +444,7 @@ def checked_options(
 
 def is_variable_initialized(variable: Any) -> Tensor:
     """A bool tensor: whether the variable has a value."""
-    if variable.op.type == "VarHandleOp" or variable.dtype.base_dtype is variable.dtype and hasattr(variable, "handle"):
+    if variable.op.type == "VarHandleOp" or (variable.dtype.base_dtype is variable.dtype and hasattr(variable, "handle")):
         return raw.VarIsInitializedOp(variable.handle)
     return raw.IsVariableInitialized(variable)
 

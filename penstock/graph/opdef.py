@@ -82,6 +82,9 @@ class AttrDef:
         return f"AttrDef({self.name}: {self.kind}, default={self.default!r})"
 
 
+_FROM_SIGNATURE = ("aggregate", "attrs", "commutative", "deprecated", "inputs", "outputs", "plain_output", "stateful", "uninitialized_ok")
+
+
 class OpDef:
     """Everything Penstock knows about one op type."""
 
@@ -119,6 +122,24 @@ class OpDef:
         self.kernel_plan: Any = None  # filled on first use by runtime.kernels
         # One plain output: the kernel's result is the value itself.
         self.plain_output = len(outputs) == 1 and not outputs[0].is_list
+
+    @classmethod
+    def declared(cls, signature: str) -> OpDef:
+        """An op whose signature line is read when somebody first asks for a part of it: hundreds are declared, few are used."""
+        op = cls.__new__(cls)
+        op.name = signature[: signature.index("(")].strip()
+        op.signature = signature
+        return op
+
+    def __getattr__(self, name: str) -> Any:
+        # Only reached while a slot is empty: the signature has not been read yet.
+        if name not in _FROM_SIGNATURE:
+            raise AttributeError(name)
+        parsed = parse_signature(self.signature)
+        for slot in _FROM_SIGNATURE:
+            setattr(self, slot, getattr(parsed, slot))
+        self.signature = parsed.signature
+        return getattr(self, name)
 
     def has_kernel(self, device_type: str) -> bool:
         if device_type == "CPU":
@@ -241,10 +262,15 @@ def _parse_attr(text: str) -> AttrDef:
         allowed_set = (
             _type_set(allowed)
             if base == "type"
-            else frozenset(s.encode() for s in ast.literal_eval("[" + allowed[1:-1] + "]"))
+            else frozenset(_quoted(part) for part in _split(allowed[1:-1], ","))
         )
     value = MISSING if default is None else _parse_default(kind, base, default.strip())
     return AttrDef(name, kind, value, allowed_set, None if minimum is None else int(minimum))
+
+
+def _quoted(text: str) -> bytes:
+    """A quoted string's bytes. Escapes are rare, and `literal_eval` is a compiler."""
+    return ast.literal_eval(text).encode() if "\\" in text else text[1:-1].encode()
 
 
 def _parse_default(kind: str, base: str, text: str) -> Any:
@@ -259,7 +285,7 @@ def _parse_default(kind: str, base: str, text: str) -> Any:
     if base == "float":
         return float(text)
     if base == "string":
-        return ast.literal_eval(text).encode()
+        return _quoted(text)
     if base == "shape":
         if text == "shape(unknown)":
             return TensorShape(None)

@@ -17,7 +17,7 @@ from penstock.dtypes import DType
 from penstock.dtypes import string as STRING
 from penstock.errors import InvalidArgumentError
 from penstock.graph.ir import Dims, Graph
-from penstock.ops.declare import NOT_DIFFERENTIABLE, no_outputs, op, same_as, scalar
+from penstock.ops.declare import NOT_DIFFERENTIABLE, op, same_as, scalar
 from penstock.ops.kernels.summarize import summarize as _summary
 from penstock.ops.kernels.texts import dtype_text
 from penstock.ops.samples import arr, normal

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from penstock.graph.ir import Dims
-from penstock.graph.opdef import MISSING, OPS, OpDef, parse_signature, register
+from penstock.graph.opdef import MISSING, OPS, OpDef, register
 from penstock.graph.shape_inference import ShapeContext
 from penstock.shapes import broadcast_dims, dims_of, merge_dims
 
@@ -50,7 +50,7 @@ def op(
     `host_memory` names arguments that stay in host memory on accelerators; `expensive` tells the scheduler that a call
     is worth a thread of its own.
     """
-    opdef = parse_signature(signature)
+    opdef = OpDef.declared(signature)
     opdef.shape_rule = shape
     opdef.kernel = numpy
     opdef.async_kernel = async_kernel
@@ -59,6 +59,8 @@ def op(
     opdef.errors = errors
     opdef.expensive = expensive
     opdef.host_memory = frozenset(host_memory)
+    opdef.kernels = {}
+    opdef.build_plan = opdef.kernel_plan = None
     if xla is not None:
         opdef.kernels["XLA"] = xla
     frame = sys._getframe(1)

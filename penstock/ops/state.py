@@ -52,7 +52,7 @@ def temporary_variable_kernel(ctx: Any, *, shape: TensorShape, dtype: DType, var
     dims = dims_of(shape)
     ref = Ref(dtype, dims, node.name)
     # TF hands out fresh memory; ours is zeroed, so that a program which forgot to assign is at least repeatable.
-    ref.value = np.full(dims, b"", dtype=object) if dtype.np == object else np.zeros(dims, dtype.np)
+    ref.value = np.full(dims, b"", dtype=object) if dtype.np.hasobject else np.zeros(dims, dtype.np)
     ctx.step_resources[key] = ref
     return ref
 
@@ -166,7 +166,7 @@ def scatter_nd_shape_of(params: Dims, indices: Dims, updates: Dims) -> None:
     """The static check of scatter_nd, in TF's words."""
     if params is None or indices is None or updates is None:
         return
-    if (num_elements(params) == 0 and num_elements(indices) not in (0, None)) or num_elements(indices) == 0 and num_elements(updates):
+    if (num_elements(params) == 0 and num_elements(indices) not in (0, None)) or (num_elements(indices) == 0 and num_elements(updates)):
         return
     if not indices:
         raise ValueError("Shape must be at least rank 1 but is rank 0")

@@ -202,7 +202,7 @@ class TestGetVariable:
 
     def test_refusals(self):
         tf.get_variable("v", [2])
-        with pytest.raises(ValueError, match="Variable v already exists, disallowed.*\n*.*test_variables.py"):
+        with pytest.raises(ValueError, match=r"Variable v already exists, disallowed[^\0]*test_variables.py"):
             tf.get_variable("v", [2])
         with tf.variable_scope("", reuse=True):
             with pytest.raises(ValueError, match=r"specified shape \(3,\) and found shape \(2,\)"):
@@ -280,7 +280,7 @@ class TestPartitioned:
         assert run(whole).tolist() == [[0, 1, 2], [2, 2, 2], [2, 2, 2], [0, 1, 2], [2, 2, 2]]
         with tf.variable_scope("", reuse=True):
             assert tf.get_variable("v", [5, 3], partitioner=tf.fixed_size_partitioner(2)) is v
-            with pytest.raises(ValueError, match="No partitioner was provided|specified"):
+            with pytest.raises(ValueError, match=r"specified shape \(4, 3\)"):
                 tf.get_variable("v", [4, 3], partitioner=tf.fixed_size_partitioner(2))
 
     def test_constants_are_sliced(self):

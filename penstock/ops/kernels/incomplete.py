@@ -237,6 +237,8 @@ def _zeta_sum(x: Array, q: Array) -> Array:
         total = np.power(q, -x)
         a = q.copy()
         active = np.flatnonzero(np.isfinite(q) & np.isfinite(x))
+        open_ended = np.zeros(x.shape, dtype=bool)  # the terms have not become negligible yet
+        open_ended[active] = True
         count = 0
         while active.size:
             count += 1
@@ -244,6 +246,7 @@ def _zeta_sum(x: Array, q: Array) -> Array:
             term = np.power(a[active], -x[active])
             total[active] += term
             still = np.abs(term) > EPS / 8 * np.abs(total[active])
+            open_ended[active] = still
             active = active[still & ((a[active] <= 9) | (count < 9))]
         # What is left beyond `a`, by Euler and Maclaurin. `a` itself is already in the sum: take half of it back.
         last = np.power(a, -x)
@@ -257,8 +260,7 @@ def _zeta_sum(x: Array, q: Array) -> Array:
             factor = factor * (x + k + 1)
             power = power / (a * a)
             k += 2
-        finite = np.isfinite(q) & np.isfinite(x)
-        total = np.where(finite & np.isfinite(tail), total + tail, total)
+        total = np.where(open_ended, total + tail, total)
         total = np.where(np.isposinf(q), 0.0, total)
         return np.where(np.isneginf(q), np.inf, total)
 
