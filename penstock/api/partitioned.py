@@ -102,7 +102,7 @@ class PartitionedVariable:
     def assign(self, value: Any, use_locking: bool = False, name: str | None = None, read_value: bool = True) -> Any:
         """Assigns to every part; the list of results."""
         done = self._each(lambda v, part: v.assign(part, use_locking=use_locking, name=name, read_value=read_value), value)
-        return done if read_value else [op for op in done]
+        return list(done)
 
     def assign_add(self, value: Any, use_locking: bool = False, name: str | None = None, read_value: bool = True) -> Any:
         """Adds to every part; the list of results."""

@@ -106,6 +106,8 @@ class Placeholder:
 
 # -- proto -> Python ---------------------------------------------------------------------------------------------
 
+_MAX_DEPTH = 28  # of functions in attributes of functions: protobuf itself reads about 30 levels in a GraphDef
+
 
 def decode(proto: Any, kind: str | None = None) -> Any:
     """The Python value of an AttrValue; None if nothing is set.
@@ -185,9 +187,15 @@ def _decode_tensor(proto: Any) -> TensorAttr:
     return TensorAttr(dtypes._BY_ENUM[proto.dtype], array)
 
 
-def decode_func(proto: Any) -> FuncAttr:
+def decode_func(proto: Any, depth: int = 0) -> FuncAttr:
     """A FuncAttr from a NameAttrList."""
-    return FuncAttr(proto.name, decode_all(proto.attr))
+    if depth > _MAX_DEPTH:
+        raise errors.InvalidArgumentError(f"Functions as attributes of functions are nested more than {_MAX_DEPTH} deep")
+    attrs = {}
+    for name in proto.attr:
+        value = proto.attr[name]
+        attrs[name] = decode_func(value.func, depth + 1) if value.WhichOneof("value") == "func" else decode(value)
+    return FuncAttr(proto.name, attrs)
 
 
 def _decode_list(proto: Any) -> list[Any]:

@@ -74,7 +74,7 @@ def _unknown_shapes(opdef: OpDef, attrs: dict[str, Any], known: dict[str, Any]) 
 def _checked(name: str, graph: Graph) -> str:
     from penstock.graph.scopes import _VALID_OP, _VALID_SCOPE
 
-    if not (_VALID_SCOPE if graph._name_stack else _VALID_OP).match(name):
+    if not (_VALID_SCOPE if graph._name_stack else _VALID_OP).fullmatch(name):
         raise ValueError(f"'{name}' is not a valid scope name. A scope name has to match the following pattern: {_VALID_OP.pattern}")
     return name
 

@@ -100,6 +100,7 @@ def create_op(graph: Graph, op_type: str, inputs: list[Tensor], attrs: dict[str,
 # Attributes
 
 _CASTS = {"int": int, "float": float, "bool": bool}
+_MAX_COUNT = 1 << 22  # inputs or outputs of one argument: more of them are taken for damage
 
 
 def canonical_attr(attr: AttrDef | None, value: Any, opdef: OpDef) -> Any:
@@ -299,7 +300,10 @@ def arg_dtypes(args: list[ArgDef], attrs: dict[str, Any]) -> list[DType]:
         if arg.is_ref:
             dtype = dtype._as_ref
         if arg.number_attr:
-            result.extend([dtype] * attrs[arg.number_attr])
+            count = attrs[arg.number_attr]
+            if not 0 <= count <= _MAX_COUNT:
+                raise ValueError(f"Value for number_attr() '{arg.number_attr}' of argument '{arg.name}' is {count}; it must be between 0 and {_MAX_COUNT}")
+            result.extend([dtype] * count)
         else:
             result.append(dtype)
     return result

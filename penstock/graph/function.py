@@ -1,33 +1,40 @@
-"""Library functions: FunctionDef <-> `Function` with a body graph.
+"""Library functions: a signature, and a body graph for each set of attribute values.
 
 A body is an ordinary Graph whose inputs are `_Arg` nodes and whose results are `_Retval` nodes, so that passes and the
-executor need no second notion of a graph. Bodies are built from their FunctionDef on first use, per instantiation of the
-function's own attributes (T, N, ...), and kept.
+executor need no second notion of a graph. Bodies of imported functions are built from their FunctionDef on first use, per
+instantiation of the function's own attributes (T, N, ...), and kept; `function_def.py` does the translation.
+
+`call_shapes` tells what is known of a call's results before it runs, from the body and the shapes of the arguments.
 """
 
 from __future__ import annotations
 
+import threading
 from typing import TYPE_CHECKING, Any
 
 from penstock import errors
-from penstock.dtypes import DType, as_dtype
-from penstock.formats import protos
-from penstock.formats.attr_value import FuncAttr, Placeholder, decode, encode
-from penstock.graph.bind import arg_ranges
+from penstock.dtypes import DType
+from penstock.formats.attr_value import FuncAttr, TensorAttr, decode
 from penstock.graph.build import arg_dtypes, output_dtypes
-from penstock.graph.importer import GraphReader
+from penstock.graph.function_def import body_from_proto, body_to_proto, opdef_from_proto, opdef_to_proto
 from penstock.graph.ir import Dims, Graph, Operation, Tensor
-from penstock.graph.opdef import MISSING, OPS, ArgDef, AttrDef, OpDef
+from penstock.graph.opdef import OpDef
+from penstock.graph.shape_inference import infer_shapes
+from penstock.shapes import TensorShape, compatible_dims, merge_dims
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
+
+__all__ = ["Function", "attr_key", "call_shapes", "called_function", "closure", "opdef_from_proto", "opdef_to_proto"]
 
 
 class Function:
     """A function of a graph's library.
 
     `op_def` is the signature it is called with; `control_ret` names body nodes that must run although no result needs
-    them; `attrs` are the function's own (such as `_noinline`); `gradient_name` the function that computes its gradient.
+    them; `attrs` are the function's own (such as `_noinline`). Functions made from Python code have
+    `python_gradient(op, *dys)` if the program gave one, and `trace(graph, args)`, which builds the body's nodes once more in another
+    graph: gradients of bodies with loops need the loops' own records, which a copy of the nodes does not have.
     """
 
     def __init__(
@@ -45,10 +52,15 @@ class Function:
         self.attrs = attrs or {}
         self.control_ret = control_ret or []
         self.library: dict[str, Function] = library if library is not None else {}
+        self.description = ""
+        self.python_gradient: Callable[..., Any] | None = None
+        self.trace: Callable[[Graph, list[Tensor]], list[Tensor]] | None = None
         self._proto = proto
         self._bodies: dict[Any, Graph] = {}
         self._own_body = body
-        self.python_gradient: Callable[..., Any] | None = None
+        self._shapes: dict[Any, list[Any]] = {}
+        self._callees: frozenset[str] | None = None
+        op_def.shape_rule = _call_rule
 
     # -- protos ---------------------------------------------------------------------------------------------------------
 
@@ -68,6 +80,7 @@ class Function:
         )
 
     def to_proto(self) -> Any:
+        """The FunctionDef."""
         if self._proto is None:
             assert self._own_body is not None
             self._proto = body_to_proto(self, self._own_body)
@@ -78,19 +91,22 @@ class Function:
         return self.to_proto()
 
     def same_as(self, other: Function) -> bool:
-        return self.to_proto() == other.to_proto()
+        return self is other or self.to_proto() == other.to_proto()
 
     # -- bodies ---------------------------------------------------------------------------------------------------------
 
     def body(self, attrs: dict[str, Any] | None = None, library: dict[str, Function] | None = None) -> Graph:
-        """The body graph for these attribute values (none for a function without type parameters)."""
+        """The body graph for these attribute values (none for a function without type parameters). InvalidArgumentError or
+        NotFoundError if the definition is broken."""
         if self._own_body is not None:
             return self._own_body
         declared = {k: v for k, v in (attrs or {}).items() if k in self.op_def.attrs}
-        key = repr(sorted(declared.items(), key=lambda item: item[0])) if declared else ""
+        key = attr_key(declared)
         found = self._bodies.get(key)
         if found is None:
-            found = self._bodies[key] = body_from_proto(self, declared, library if library is not None else self.library)
+            with _Open(self.name):
+                found = body_from_proto(self, declared, library if library is not None else self.library)
+            self._bodies[key] = found
         return found
 
     def input_dtypes(self, attrs: dict[str, Any] | None = None) -> list[DType]:
@@ -99,283 +115,192 @@ class Function:
     def output_dtypes(self, attrs: dict[str, Any] | None = None) -> list[DType]:
         return output_dtypes(self.op_def, attrs or {})
 
-    def output_dims(self, attrs: dict[str, Any] | None = None) -> list[Dims]:
-        """Static shapes of the results, as far as the body alone tells."""
-        rets = sorted((op for op in self.body(attrs) if op.type == "_Retval"), key=lambda op: op.attrs["index"])
-        return [op.inputs[0].dims for op in rets]
-
     @property
     def stateful(self) -> bool:
         return self.op_def.stateful
 
-    def callees(self) -> set[str]:
-        """Names of the functions that this one's body calls."""
-        found: set[str] = set()
-
-        def look(op_type: str, values: Any) -> None:
-            if op_type in self.library:
-                found.add(op_type)
-            for value in values:
-                for item in value if isinstance(value, list) else (value,):
-                    if isinstance(item, FuncAttr):
-                        found.add(item.name)
-
-        if self._own_body is not None:
-            for op in self._own_body:
-                look(op.type, op.attrs.values())
-        else:
-            for node in self._proto.node_def:
-                look(node.op, [decode(v) for v in node.attr.values() if v.WhichOneof("value") in ("func", "list")])
-        return found
+    def callees(self) -> frozenset[str]:
+        """Names of the functions that this one's body mentions."""
+        if self._callees is None:
+            found: set[str] = set()
+            if self._own_body is not None:
+                for op in self._own_body:
+                    found.update(mentioned(op.type, op.attrs.values()))
+            else:
+                for node in self._proto.node_def:
+                    values = [decode(v) for v in node.attr.values() if v.HasField("func") or (v.HasField("list") and v.list.func)]
+                    found.update(mentioned(node.op, values))
+            self._callees = frozenset(found)
+        return self._callees
 
     def add_to_graph(self, graph: Graph) -> None:
         """Adds this function, and those it calls, to `graph`'s library."""
         if graph.functions.get(self.name) is self:
             return
-        graph._add_function(self)
-        for other in list(self.library.values()):
-            if other.name not in graph.functions:
-                graph._add_function(other)
+        for function in closure([self.name], {**self.library, self.name: self}):
+            graph._add_function(function)
 
     def __repr__(self) -> str:
         return f"<Function {self.name}>"
 
 
-def opdef_from_proto(proto: Any) -> OpDef:
-    """An OpDef proto (a function's signature, or an op list's entry) as an OpDef without behaviour."""
-    attrs: dict[str, AttrDef] = {}
-    for a in proto.attr:
-        default = decode(a.default_value) if a.HasField("default_value") else MISSING
-        allowed = None
-        if a.HasField("allowed_values"):
-            allowed = frozenset(decode(a.allowed_values))
-        attrs[a.name] = AttrDef(a.name, a.type, default, allowed, a.minimum if a.has_minimum else None)
-
-    def arg(a: Any) -> ArgDef:
-        dtype = as_dtype(a.type) if a.type else None
-        return ArgDef(a.name, dtype, a.type_attr, a.number_attr, a.type_list_attr, a.is_ref)
-
-    result = OpDef(proto.name, [arg(a) for a in proto.input_arg], [arg(a) for a in proto.output_arg], attrs)
-    result.stateful = proto.is_stateful
-    result.signature = f"{proto.name}({', '.join(map(repr, result.inputs))}) -> ({', '.join(map(repr, result.outputs))})"
-    result.shape_rule = None
-    return result
+def mentioned(op_type: str, values: Iterable[Any]) -> Iterable[str]:
+    """Names of functions that a node may call: its type, and its function attributes."""
+    yield op_type
+    for value in values:
+        for item in value if isinstance(value, list) else (value,):
+            if isinstance(item, FuncAttr):
+                yield item.name
 
 
-def opdef_to_proto(opdef: OpDef) -> Any:
-    """The OpDef proto of a signature, as TF writes it."""
-    proto = protos.OpDef(name=opdef.name, is_stateful=opdef.stateful, is_commutative=opdef.commutative, is_aggregate=opdef.aggregate)
-    proto.allows_uninitialized_input = opdef.uninitialized_ok
-    for source, target in ((opdef.inputs, proto.input_arg), (opdef.outputs, proto.output_arg)):
-        for a in source:
-            target.add(
-                name=a.name, type=a.dtype.as_datatype_enum if a.dtype is not None else 0, type_attr=a.type_attr, number_attr=a.number_attr,
-                type_list_attr=a.list_attr, is_ref=a.is_ref,
-            )  # fmt: skip
-    for attr in opdef.attrs.values():
-        row = proto.attr.add(name=attr.name, type=attr.kind)
-        if attr.default is not MISSING:
-            row.default_value.CopyFrom(encode(attr.default, attr.kind))
-        if attr.allowed is not None:
-            base = attr.kind[5:-1] if attr.kind.startswith("list(") else attr.kind
-            values = sorted(attr.allowed, key=lambda v: v if isinstance(v, bytes) else v.as_datatype_enum)
-            row.allowed_values.CopyFrom(encode(values, f"list({base})"))
-        if attr.minimum is not None:
-            row.has_minimum = True
-            row.minimum = attr.minimum
-    return proto
+def closure(names: Iterable[str], library: dict[str, Function]) -> list[Function]:
+    """The functions of `library` that `names` lead to, themselves first."""
+    found: dict[str, Function] = {}
+    stack = [name for name in names if name in library]
+    while stack:
+        name = stack.pop()
+        if name in found:
+            continue
+        function = found[name] = library[name]
+        stack.extend(n for n in function.callees() if n in library and n not in found)
+    return list(found.values())
+
+
+def attr_key(value: Any) -> Any:
+    """A hashable stand-in for an attribute's value: equal for equal values, different for different ones."""
+    if isinstance(value, dict):
+        return tuple((k, attr_key(value[k])) for k in sorted(value))
+    if isinstance(value, list):
+        return ("list", *map(attr_key, value))
+    if isinstance(value, FuncAttr):
+        return "func", value.name, attr_key(value.attrs)
+    if isinstance(value, TensorShape):
+        return "shape", value._dims  # unknown shapes do not equal each other as TensorShapes
+    if isinstance(value, (TensorAttr, DType)):
+        return value
+    return value.__class__.__name__, value
+
+
+CALLS = frozenset(("PartitionedCall", "StatefulPartitionedCall"))
+
+
+def called_function(op: Operation, library: dict[str, Function] | None = None) -> tuple[Function, dict[str, Any]] | None:
+    """(function, attributes) that a call node calls; None if `op` is no call, or of a function that is not there."""
+    functions = op.graph.functions if library is None else library
+    if op.type in CALLS:
+        attr = op.attrs["f"]
+        function, attrs = functions.get(attr.name), attr.attrs
+    else:
+        function, attrs = functions.get(op.type), op.attrs
+    return None if function is None else (function, attrs)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
-# FunctionDef -> body
+# Static shapes of calls
+
+_DEEPEST = 24  # calls within calls that shapes are followed through
+_Known = tuple[Dims, "list[tuple[DType, Dims]] | None"]
 
 
-class _BodyReader(GraphReader):
-    """Reads a function's nodes, whose inputs name outputs by argument (`node:out:0`) rather than by flat index."""
-
-    def __init__(self, graph: Graph, function: Function, attrs: dict[str, Any]) -> None:
-        proto = function._proto
-        super().__init__(graph, proto.node_def, internal=True)
-        self.function = function
-        self.own_attrs = attrs
-        self.args: dict[str, list[Tensor]] = {}
-        self.kinds: dict[str, tuple[dict, OpDef]] = {}
-        self._where: dict[tuple[str, int], tuple[str, str, int]] = {}
-
-    def _attrs(self, node: Any, opdef: OpDef) -> dict[str, Any]:
-        if any(value.WhichOneof("value") in ("placeholder", "list", "func") for value in node.attr.values()):
-            node = self._substituted(node)
-        return super()._attrs(node, opdef)
-
-    def _substituted(self, node: Any) -> Any:
-        """Attribute placeholders take the values of this instantiation."""
-        result = protos.NodeDef()
-        result.CopyFrom(node)
-        for key, value in node.attr.items():
-            decoded = _substitute(decode(value), self.own_attrs, self.function.name)
-            declared = self.graph.op_def(node.op).attrs.get(key)
-            if decoded is not None:
-                result.attr[key].CopyFrom(encode(decoded, declared.kind if declared else None))
-        return result
-
-    def _parse_inputs(self, node: Any, by_name: dict[str, Any]) -> tuple[list[tuple[str, int]], list[str]]:
-        data: list[tuple[str, int]] = []
-        control: list[str] = []
-        for text in node.input:
-            if text.startswith("^"):
-                control.append(text[1:])
-                source = text[1:]
-            else:
-                if control:
-                    raise ValueError(f"Node '{node.name}': Control dependencies must come after regular dependencies")
-                parts = text.split(":")
-                source = parts[0]
-                if source in by_name:
-                    if len(parts) == 2 and parts[1].isdigit():
-                        data.append((source, int(parts[1])))
-                    else:
-                        data.append((source, self._flat_index(by_name[source], parts[1:], text)))
-                else:
-                    data.append((source, int(parts[-1]) if len(parts) > 1 and parts[-1].isdigit() else 0))
-            if source not in by_name and source not in self.args:
-                raise ValueError(f"Node '{node.name}' of function '{self.function.name}': Unknown input node '{text}'")
-        return data, control
-
-    def _flat_index(self, producer: Any, parts: list[str], text: str) -> int:
-        known = self.kinds.get(producer.name)
-        if known is None:
-            opdef = self.graph.op_def(producer.op)
-            known = self.kinds[producer.name] = (self._attrs(producer, opdef), opdef)
-        attrs, opdef = known
-        if not parts:
-            return 0
-        for arg, (start, stop, _) in zip(opdef.outputs, arg_ranges(opdef.outputs, attrs), strict=True):
-            if arg.name == parts[0]:
-                offset = int(parts[1]) if len(parts) > 1 else 0
-                if start + offset < stop:
-                    return start + offset
-        raise ValueError(f"Function '{self.function.name}': '{text}' names no output of '{producer.name}' ({opdef.name})")
-
-    def _input(self, node: Any, where: tuple[str, int]) -> Tensor | None:
-        if where[0] in self.args and where[0] not in self.names:
-            tensors = self.args[where[0]]
-            if where[1] >= len(tensors):
-                raise ValueError(f"Function '{self.function.name}': argument '{where[0]}' has no element {where[1]}")
-            return tensors[where[1]]
-        return super()._input(node, where)
-
-    def _known(self, source: str) -> bool:
-        return source in self.args
-
-    def resolve(self, text: str) -> Tensor:
-        """A `ret` entry: an argument, or `node:out:index`."""
-        parts = text.split(":")
-        if parts[0] in self.names:
-            op = self.names[parts[0]]
-            index = self._flat_index(self._node(parts[0]), parts[1:], text)
-            return op.outputs[index]
-        tensors = self.args.get(parts[0])
-        if tensors is None:
-            raise ValueError(f"Function '{self.function.name}' returns '{text}', which is neither an argument nor a node")
-        return tensors[int(parts[-1]) if len(parts) > 1 and parts[-1].isdigit() else 0]
-
-    def _node(self, name: str) -> Any:
-        return next(n for n in self.nodes if n.name == name)
+class _Opened(threading.local):
+    def __init__(self) -> None:
+        self.names: list[str] = []
 
 
-def _substitute(value: Any, attrs: dict[str, Any], where: str) -> Any:
-    if isinstance(value, Placeholder):
-        if value.name not in attrs:
-            raise errors.InvalidArgumentError(f"Function '{where}' needs a value for its attribute '{value.name}'")
-        return attrs[value.name]
-    if isinstance(value, list):
-        return [_substitute(v, attrs, where) for v in value]
-    if isinstance(value, FuncAttr) and value.attrs:
-        return FuncAttr(value.name, {k: _substitute(v, attrs, where) for k, v in value.attrs.items()})
-    return value
+_opened = _Opened()
 
 
-def body_from_proto(function: Function, attrs: dict[str, Any], library: dict[str, Function]) -> Graph:
-    """Builds the body of `function` for these attribute values."""
-    graph = Graph()
-    graph.functions = library
-    proto = function._proto
-    reader = _BodyReader(graph, function, attrs)
-    index = 0
-    arg_attrs = dict(proto.arg_attr.items())
-    for position, arg in enumerate(function.op_def.inputs):
-        tensors = []
-        dtypes = arg_dtypes([arg], attrs)
-        for k, dtype in enumerate(dtypes):
-            name = arg.name if not arg.is_list else f"{arg.name}_{k}"
-            node_attrs: dict[str, Any] = {"T": dtype.base_dtype, "index": index}
-            extra = arg_attrs.get(position)
-            dims: Dims = None
-            if extra is not None:
-                for key, value in extra.attr.items():
-                    decoded = decode(value)
-                    if key == "_output_shapes" and isinstance(decoded, list) and decoded:
-                        dims = decoded[0]._dims
-                    else:
-                        node_attrs[key] = decoded
-            op = graph.add_node(OPS["_Arg"], [], node_attrs, graph.unique_name(name), [dtype], dims=[dims])
-            tensors.append(op.outputs[0])
-            index += 1
-        reader.args[arg.name] = tensors
-    reader.read()
-    index = 0
-    for arg in function.op_def.outputs:
-        count = len(arg_dtypes([arg], attrs))
-        source = proto.ret.get(arg.name)
-        if source is None:
-            raise ValueError(f"Function '{function.name}' says nothing of its output '{arg.name}'")
-        for k in range(count):
-            tensor = reader.resolve(source if not arg.is_list else f"{source}:{k}" if source.count(":") < 2 else source)
-            graph.add_node(
-                OPS["_Retval"], [tensor], {"T": tensor.dtype.base_dtype, "index": index}, graph.unique_name(f"{arg.name}_RetVal"), []
-            )
-            index += 1
-    graph._control_ret = [reader.names[n] for n in proto.control_ret.values() if n in reader.names]  # type: ignore[attr-defined]
+class _Open:
+    """`with _Open(name)`: the function's body is being looked at, so that a recursive function is not opened for ever."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __enter__(self) -> None:
+        _opened.names.append(self.name)
+
+    def __exit__(self, *exc_info: object) -> None:
+        _opened.names.pop()
+
+
+def call_shapes(function: Function, attrs: dict[str, Any], inputs: list[Tensor]) -> list[_Known] | None:
+    """(dims, handle data) of each result, for arguments like `inputs`. None if nothing can be said: the body calls itself, or needs an
+    op that is not there. ValueError if body and arguments contradict each other, or the body is malformed."""
+    if len(_opened.names) >= _DEEPEST or function.name in _opened.names:
+        return None
+    key = (attr_key({k: v for k, v in attrs.items() if k in function.op_def.attrs}), tuple((t.dims, _handle_key(t)) for t in inputs))
+    known = function._shapes.get(key)
+    if known is None:
+        try:
+            body = function.body(attrs)
+        except errors.NotFoundError:
+            return None  # said when the function is called
+        except errors.OpError as error:
+            raise ValueError(error.message) from error
+        with _Open(function.name):
+            known = _shapes_of(function, body, inputs)
+        function._shapes[key] = known
+    return known
+
+
+def _handle_key(tensor: Tensor) -> Any:
+    return None if tensor.handle_data is None else tuple(tensor.handle_data)
+
+
+def _shapes_of(function: Function, body: Graph, inputs: list[Tensor]) -> list[_Known]:
+    args = sorted((op for op in body if op.type == "_Arg"), key=lambda op: op.attrs["index"])
+    if len(args) != len(inputs):
+        raise ValueError(f"Function '{function.name}' takes {len(args)} arguments, but {len(inputs)} are passed")
+    graph = body
+    if any(_tells_more(t, op.outputs[0]) for t, op in zip(inputs, args, strict=True)):
+        graph = _inferred(body, {op.name: t for op, t in zip(args, inputs, strict=True)})
+    rets = sorted((op for op in graph if op.type == "_Retval"), key=lambda op: op.attrs["index"])
+    return [(op.inputs[0].dims, op.inputs[0].handle_data) for op in rets]
+
+
+def _tells_more(given: Tensor, inside: Tensor) -> bool:
+    return (given.dims is not None and given.dims != inside.dims) or (given.handle_data is not None and inside.handle_data is None)
+
+
+def _inferred(body: Graph, given: dict[str, Tensor]) -> Graph:
+    """A copy of `body` whose shapes follow from those of `given` (by argument)."""
+    from penstock.graph.rewrite import copy, topological
+
+    graph = copy(body)
+    for op in topological(graph):
+        outer = given.get(op.name) if op.type == "_Arg" else None
+        if outer is not None:
+            tensor = op.outputs[0]
+            if compatible_dims(tensor.dims, outer.dims):
+                tensor.dims = merge_dims(tensor.dims, outer.dims)
+            tensor.handle_data = outer.handle_data or tensor.handle_data
+            continue
+        before = [t.dims for t in op.outputs]
+        infer_shapes(op)
+        for tensor, dims in zip(op.outputs, before, strict=True):
+            # What held for any arguments holds for these.
+            if compatible_dims(tensor.dims, dims):
+                tensor.dims = merge_dims(tensor.dims, dims)
     return graph
 
 
-# ---------------------------------------------------------------------------------------------------------------------
-# Body -> FunctionDef
+def call_rule(op: Operation, function: Function | None, attrs: dict[str, Any]) -> list[Dims]:
+    """The shape rule of a call: sets the results' handle data, returns their dims."""
+    if function is None or op.attrs.get("_disable_call_shape_inference"):
+        return [None] * len(op.outputs)
+    known = call_shapes(function, attrs, op.inputs)
+    if known is None:
+        return [None] * len(op.outputs)
+    dims: list[Dims] = []
+    for i, tensor in enumerate(op.outputs):
+        result = known[i] if i < len(known) else (None, None)
+        dims.append(result[0])
+        if result[1] is not None:
+            tensor.handle_data = result[1]
+    return dims
 
 
-def body_to_proto(function: Function, body: Graph) -> Any:
-    """The FunctionDef of a function whose body was built here."""
-    proto = protos.FunctionDef()
-    proto.signature.CopyFrom(opdef_to_proto(function.op_def))
-    for key, value in function.attrs.items():
-        proto.attr[key].CopyFrom(encode(value, None))
-    args = sorted((op for op in body if op.type == "_Arg"), key=lambda op: op.attrs["index"])
-    rets = sorted((op for op in body if op.type == "_Retval"), key=lambda op: op.attrs["index"])
-    arg_names = {op: function.op_def.inputs[i].name for i, op in enumerate(args)}
-    for i, op in enumerate(args):
-        if op.outputs[0].dims is not None:
-            proto.arg_attr[i].attr["_output_shapes"].CopyFrom(encode([op.outputs[0].shape], "list(shape)"))
-
-    def reference(tensor: Tensor) -> str:
-        if tensor.op in arg_names:
-            return arg_names[tensor.op]
-        for arg, (start, stop, _) in zip(tensor.op.op_def.outputs, arg_ranges(tensor.op.op_def.outputs, tensor.op.attrs), strict=True):
-            if start <= tensor.value_index < stop:
-                return f"{tensor.op.name}:{arg.name}:{tensor.value_index - start}"
-        raise AssertionError(tensor)
-
-    for op in body:
-        if op.type in ("_Arg", "_Retval"):
-            continue
-        node = op.node_def
-        del node.input[:]
-        node.input.extend(reference(t) for t in op.inputs)
-        node.input.extend("^" + (arg_names.get(c) or c.name) for c in op.control_inputs)
-        proto.node_def.append(node)
-    for i, op in enumerate(rets):
-        proto.ret[function.op_def.outputs[i].name] = reference(op.inputs[0])
-    control: list[Operation] = getattr(body, "_control_ret", [])
-    for op in control:
-        proto.control_ret[op.name] = op.name
-        proto.signature.control_output.append(op.name)
-    return proto
+def _call_rule(c: Any) -> list[Dims]:
+    """Shape rule of a node whose type is a function."""
+    found = called_function(c.op)
+    return call_rule(c.op, *(found if found is not None else (None, {})))

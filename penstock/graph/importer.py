@@ -6,8 +6,10 @@ Nothing is added to the target graph until the whole GraphDef is known to be sou
 
 from __future__ import annotations
 
+import contextlib
 import heapq
 import re
+from collections.abc import Iterator
 from typing import Any
 
 from penstock import errors
@@ -24,8 +26,8 @@ from penstock.graph.shape_inference import infer_shapes
 from penstock.names import parse_tensor_name
 from penstock.shapes import TensorShape, compatible_dims, merge_dims
 
-_VALID_NODE = re.compile(r"^[A-Za-z0-9.][A-Za-z0-9_.\\/>-]*$")
-_VALID_INTERNAL = re.compile(r"^[A-Za-z0-9._][A-Za-z0-9_.\\/>-]*$")
+_VALID_NODE = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_.\\/>-]*\Z")
+_VALID_INTERNAL = re.compile(r"[A-Za-z0-9._][A-Za-z0-9_.\\/>-]*\Z")
 
 
 def import_graph_def(
@@ -52,12 +54,8 @@ def import_graph_def(
             raise TypeError("Argument `return_elements` must be a list of strings.")
     if producer_op_list is not None:
         graph_def = _drop_default_attrs(graph_def, producer_op_list)
-    for function in graph_def.library.function:
-        _add_library_function(graph, function)
-    for gradient in graph_def.library.gradient:
-        graph.gradient_functions[gradient.function_name] = gradient.gradient_func
-    prefix = _enter_prefix(graph, name)
-    with paused():
+    with paused(), _library_added(graph, graph_def.library):
+        prefix = _enter_prefix(graph, name)
         added = GraphReader(graph, graph_def.node, prefix, mapping).read()
     unused = [key for key in mapping.keys if key not in mapping.used and parse_tensor_name(key.lstrip("^"))[0] not in added]
     if unused:
@@ -127,10 +125,33 @@ def _enter_prefix(graph: Graph, name: str | None) -> str:
         return scope
 
 
+@contextlib.contextmanager
+def _library_added(graph: Graph, library: Any) -> Iterator[None]:
+    """Adds a GraphDef's functions to `graph`; takes them out again if what follows fails."""
+    functions, gradients = list(graph.functions), dict(graph.gradient_functions)
+    try:
+        for function in library.function:
+            _add_library_function(graph, function)
+        for gradient in library.gradient:
+            graph.gradient_functions[gradient.function_name] = gradient.gradient_func
+        yield
+    except BaseException:
+        for name in set(graph.functions).difference(functions):
+            del graph.functions[name]
+        graph.gradient_functions = gradients
+        raise
+
+
 def _add_library_function(graph: Graph, function_def: Any) -> None:
     from penstock.graph.function import Function
 
-    function = Function.from_proto(function_def, graph)
+    name = function_def.signature.name
+    if name in OPS:
+        raise ValueError(f"Cannot add function '{name}' because an op with the same name already exists.")
+    try:
+        function = Function.from_proto(function_def, graph)
+    except (TypeError, errors.OpError, RecursionError) as error:
+        raise ValueError(f"Function '{name}' cannot be read: {getattr(error, 'message', error)}") from error
     known = graph.functions.get(function.name)
     if known is not None and not known.same_as(function):
         raise ValueError(f"Cannot add function '{function.name}' because a different function with the same name already exists.")
@@ -177,18 +198,21 @@ class GraphReader:
     def read(self) -> dict[str, Operation]:
         by_name, order = self._checked_order()
         added: list[Operation] = []
+        taken = self.graph._names_in_use
+        old_names = {key: taken[key] for key in ((self.prefix + name).lower() for name in by_name) if key in taken}
         try:
             for node, parsed, attrs, opdef in order:
-                added.append(self._add(node, parsed, attrs, opdef))
+                self._add(node, parsed, attrs, opdef, added)
             self._wire_back_edges()
-        except Exception:
+            for op in added:
+                if op.attrs.get("_class"):
+                    self._prefix_colocation(op, by_name)
+        except BaseException:
             for op in reversed(added):  # an import that fails leaves nothing behind
                 self.graph.remove_node(op)
-                self.graph._names_in_use.pop(op.name.lower(), None)
+                taken.pop(op.name.lower(), None)
+            taken.update(old_names)
             raise
-        for op in added:
-            if op.attrs.get("_class"):
-                self._prefix_colocation(op, by_name)
         return self.names
 
     # -- checks, before anything is added ---------------------------------------------------------------------------
@@ -215,8 +239,8 @@ class GraphReader:
                 continue
             try:
                 described[node.name] = (self._attrs(node, opdef), opdef)
-            except (ValueError, TypeError, errors.InvalidArgumentError) as error:
-                problems.append(str(error))
+            except (ValueError, TypeError, errors.OpError) as error:
+                problems.append(getattr(error, "message", None) or str(error))
         if unknown:
             lines = "; ".join(f"'{op}' (node '{names[0]}'{f' and {len(names) - 1} more' if len(names) > 1 else ''})" for op, names in unknown.items())
             problems.insert(
@@ -257,11 +281,11 @@ class GraphReader:
         for key, proto in node.attr.items():
             try:
                 value = decode(proto)
-            except (ValueError, TypeError, errors.OpError) as error:
+            except (ValueError, TypeError, RecursionError, errors.OpError) as error:
                 raise ValueError(f"Node '{node.name}': attr '{key}' cannot be read: {getattr(error, 'message', error)}") from error
             declared = opdef.attrs.get(key)
             if declared is not None:
-                value = _checked_kind(node, declared, value)
+                value = checked_kind(f"Node '{node.name}'", declared, value)
             attrs[key] = value
         try:
             return check_attrs(opdef, attrs, node.name)
@@ -303,7 +327,7 @@ class GraphReader:
 
     # -- adding ------------------------------------------------------------------------------------------------------
 
-    def _add(self, node: Any, parsed: tuple, attrs: dict[str, Any], opdef: OpDef) -> Operation:
+    def _add(self, node: Any, parsed: tuple, attrs: dict[str, Any], opdef: OpDef, added: list[Operation]) -> None:
         graph = self.graph
         data, control = parsed
         inputs: list[Tensor] = []
@@ -330,13 +354,13 @@ class GraphReader:
             for i, _, _ in late:
                 inputs.insert(i, inputs[0])
         op = graph.add_node(opdef, inputs, attrs, full, output_dtypes(opdef, attrs), controls, node.device)
+        added.append(op)
         op.trace = self.trace
         graph.unique_name(full) if not graph._name_stack else graph._names_in_use.setdefault(full.lower(), 1)
         for i, source, index in late:
             self.waiting.append((op, i, source, index))
         self._set_shapes(op, node)
         self.names[node.name] = op
-        return op
 
     def _input(self, node: Any, where: tuple[str, int]) -> Tensor | None:
         mapped = self.mapping.tensors.get(where)
@@ -414,11 +438,11 @@ _KIND_CLASSES: dict[str, tuple[type, ...]] = {
 }  # fmt: skip
 
 
-def _checked_kind(node: Any, attr: Any, value: Any) -> Any:
+def checked_kind(where: str, attr: Any, value: Any) -> Any:
     """An attribute's value must be of the declared kind; a missing value means the default."""
     if value is None:
         if attr.default is MISSING:
-            raise ValueError(f"Node '{node.name}': AttrValue for attr '{attr.name}' has no value, expected {attr.kind}")
+            raise ValueError(f"{where}: AttrValue for attr '{attr.name}' has no value, expected {attr.kind}")
         return attr.default
     kind = attr.kind
     is_list = kind.startswith("list(")
@@ -429,5 +453,5 @@ def _checked_kind(node: Any, attr: Any, value: Any) -> Any:
         fits = not any(isinstance(v, bool) for v in values)
     if not fits:
         shown = repr(value)[:60]
-        raise ValueError(f"Node '{node.name}': AttrValue had value with unexpected type for attr '{attr.name}': expected {kind}, got {shown}")
+        raise ValueError(f"{where}: AttrValue had value with unexpected type for attr '{attr.name}': expected {kind}, got {shown}")
     return value

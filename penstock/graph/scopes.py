@@ -109,7 +109,7 @@ class Scopes:
             if isinstance(name, bytes):
                 name = name.decode()
             valid = _VALID_SCOPE if self._name_stack else _VALID_OP
-            if not valid.match(name):
+            if not valid.fullmatch(name):
                 raise ValueError(f"'{name}' is not a valid scope name. A scope name has to match the following pattern: {valid.pattern}")
         old = self._name_stack
         if not name:

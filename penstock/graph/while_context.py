@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from penstock import dtypes
+from penstock import dtypes, errors
 from penstock.graph import nest
 from penstock.graph.composite import IndexedSlices, SparseTensor
 from penstock.graph.control_flow import (
@@ -350,6 +350,11 @@ def add_next_and_back_edge(merged: Any, value: Any, enforce_shape_invariant: boo
     """Adds NextIteration(value) and makes it the second input of the Merge."""
     if isinstance(merged, Tensor):
         following = next_iteration(convert_to_tensor(value))
+        want, got = merged.dtype.base_dtype, following.dtype.base_dtype
+        if want is not got:
+            raise errors.InvalidArgumentError(
+                f"Input 1 of node {merged.op.name} was passed {_runtime_name(got)} from {following.name} incompatible with expected {_runtime_name(want)}."
+            )
         if enforce_shape_invariant:
             check_shape_invariant(merged, following)
         merged.op._update_input(1, following)
@@ -359,6 +364,11 @@ def add_next_and_back_edge(merged: Any, value: Any, enforce_shape_invariant: boo
         for m, v in zip(nest.flatten(merged, expand_composites=True), nest.flatten(value, expand_composites=True), strict=True)
     ]
     return nest.pack_sequence_as(merged, parts, expand_composites=True)
+
+
+def _runtime_name(dtype: dtypes.DType) -> str:
+    """The type as TF's runtime writes it."""
+    return {"float32": "float", "float64": "double", "float16": "half"}.get(dtype.name, dtype.name)
 
 
 def _at_most(narrow: Dims, wide: Dims) -> bool:

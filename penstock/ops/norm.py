@@ -50,7 +50,7 @@ CHANNELS_FIRST = {b"NCHW": (b"NHWC", [0, 2, 3, 1], [0, 3, 1, 2]), b"NCDHW": (b"N
 def batch_norm_grad(grad_op: str) -> Any:
     """The gradient of a FusedBatchNorm, through op `grad_op`. With fixed statistics it computes channels last, as TF does."""
 
-    def rule(g: Any, op: Any, dy: Any, *_: Any) -> list[Any]:
+    def rule(g: Any, op: Any, dy: Any, *more: Any) -> list[Any]:
         build, x, data_format = getattr(g, grad_op), op.x, op.attr("data_format")
         training = op.attr("is_training")
         attrs = dict(epsilon=op.attr("epsilon"), is_training=training)

@@ -43,8 +43,10 @@ def grad_for(name: str, types: frozenset[Any]) -> Any:
 
 def nearest_grad(g: Any, op: Any, dy: Any) -> list[Any]:
     dims = op.images.dims
-    known = dims is not None and None not in dims[1:3]
-    size = g.const(list(dims[1:3]), "int32") if known else g.StridedSlice(g.Shape(op.images), [1], [3], [1])
+    if dims is not None and None not in dims[1:3]:
+        size = g.const(list(dims[1:3]), "int32")
+    else:
+        size = g.StridedSlice(g.Shape(op.images), [1], [3], [1])
     return [g.ResizeNearestNeighborGrad(dy, size, **corner_attrs(op)), None]
 
 

@@ -95,10 +95,10 @@ def _decode_base64(s: bytes) -> bytes:
 
 
 op("EncodeBase64(input: string) -> (output: string) [pad: bool = false]",
-   shape=same_as("input"), numpy=encode_base64_kernel,
+   shape=same_as("input"), numpy=encode_base64_kernel, grad=NOT_DIFFERENTIABLE,
    samples=[dict(input=strings(["hello", "a?>", ""])), dict(input=strings([["hello"], ["a?>"]]), pad=True)])  # fmt: skip
 op("DecodeBase64(input: string) -> (output: string)",
-   shape=same_as("input"), numpy=lambda x: each_string(_decode_base64, x),
+   shape=same_as("input"), numpy=lambda x: each_string(_decode_base64, x), grad=NOT_DIFFERENTIABLE,
    samples=[dict(input=strings(["aGVsbG8", "YT8-", "aGVsbG8=", ""]))],
    errors=[
        (dict(input=strings(["a"])), InvalidArgumentError, "Base64 string length cannot be 1 modulo 4."),
@@ -171,7 +171,7 @@ def decode_padded_raw_shape(c: Any) -> Dims:
 
 op("DecodePaddedRaw(input_bytes: string, fixed_length: int32) -> (output: out_type) [out_type: type in {half, float, double, int32, uint16,"
    " uint8, int16, int8, int64, bfloat16}; little_endian: bool = true]",
-   shape=decode_padded_raw_shape, numpy=decode_padded_raw_kernel,
+   shape=decode_padded_raw_shape, numpy=decode_padded_raw_kernel, grad=NOT_DIFFERENTIABLE,
    samples=[
        dict(input_bytes=strings(["abcdef", "e"]), fixed_length=arr(4), out_type="int16"),
        dict(input_bytes=strings(["abcd"]), fixed_length=arr(8), out_type="float32", little_endian=False),

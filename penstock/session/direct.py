@@ -26,7 +26,7 @@ from penstock.graph.function import Function
 from penstock.graph.ir import Graph
 from penstock.graph.quiet_gc import paused
 from penstock.ops.resources import Ref
-from penstock.pipeline import CompileOptions, Trail, compile_step
+from penstock.pipeline import CompileOptions, Trail, compile_step, debug
 from penstock.pipeline.place import Placer
 from penstock.pipeline.signature import Signature
 from penstock.runtime.call_frame import MISSING, CallFrame
@@ -65,6 +65,8 @@ class Prepared:
         runtime = self.runtime
         if runtime.closed:
             raise RuntimeError("Attempted to use a closed Session.")
+        if runtime.traces_kernels:
+            return runtime.run(self, args)
         if self.kept:
             args = self.own_feeds(args)
         frame = CallFrame(args, self.n_fetches)
@@ -132,6 +134,7 @@ class DirectRuntime:
         self.pool = self.pools.get(0)
         self.timeout = self.config.timeout
         self.closed = False
+        self.traces_kernels = debug.at_least(debug.KERNELS)
         self.functions = FunctionRuntime(graph.functions, self._compile_function)
         preferred = sorted(self.devices.devices, key=lambda d: -d.kind.priority)
         self.placer = Placer(preferred, self.config.soft_placement, self.config.log_placement)
@@ -164,6 +167,8 @@ class DirectRuntime:
         library = self.functions
         executors = [Executor(part, self.devices.lookup(device), self.segment, library) for device, part in partitions.items()]
         self._compiled.update((op.origin or op).name for part in partitions.values() for op in part)
+        if debug.at_least(debug.LINES):
+            debug.tell_compilation(signature, trail, self.placer, partitions)
         return Prepared(self, signature, executors, partitions)
 
     def _resolved_devices(self, signature: Signature) -> tuple[Signature, None]:
@@ -222,7 +227,8 @@ class DirectRuntime:
             raise RuntimeError("Attempted to use a closed Session.")
         prepared.steps += 1
         costs = self._wants_costs(prepared)
-        collector = Collector() if trace or costs else None
+        tell = debug.at_least(debug.KERNELS)
+        collector = Collector() if trace or costs or tell else None
         frame = CallFrame(prepared.own_feeds(args) if prepared.kept else args, prepared.n_fetches)
         step = Step(
             frame, cancellation=self.cancellation, session_state=self.session_state, functions=self.functions, collector=collector, pool=pool,
@@ -231,6 +237,8 @@ class DirectRuntime:
         try:
             run_step(prepared.executors, step)
         finally:
+            if tell and collector is not None:
+                debug.tell_kernels(collector)
             if metadata is not None:
                 self._fill_metadata(metadata, prepared, collector if trace else None, collector if costs else None, wants_partitions)
         return [self.public(value) for value in frame.take_retvals()]

@@ -6,6 +6,7 @@ import pytest
 
 from penstock import errors
 from penstock.ops.kernels import conv, depthwise, morphology
+
 from . import slow_windows as slow
 
 RNG = np.random.default_rng(0)

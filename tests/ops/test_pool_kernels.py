@@ -6,6 +6,7 @@ import pytest
 
 from penstock import dtypes, errors
 from penstock.ops.kernels import pool
+
 from . import slow_windows as slow
 
 RNG = np.random.default_rng(0)

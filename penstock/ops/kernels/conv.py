@@ -13,6 +13,7 @@ Every op accepts both layouts, dilations and groups, also where TensorFlow's CPU
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -171,7 +172,7 @@ def _backward_filter(
 # Checks
 
 
-def _check_unit(values: Sequence[int], lay: Layout, what: str, error=errors.UnimplementedError) -> None:
+def _check_unit(values: Sequence[int], lay: Layout, what: str, error: Any = errors.UnimplementedError) -> None:
     if values[0] != 1 or values[lay.channel] != 1:
         raise error(f"Current implementation does not yet support {what} in the batch and depth dimensions.")
 

@@ -254,7 +254,7 @@ def l2_loss(t):
     """L2Loss: half the sum of squares."""
     wide = np.ravel(widen(t))
     # A dot product of stretches: long vectors keep float32 accuracy.
-    whole = wide.size // 4096 * 4096
-    head = wide[:whole].reshape(-1, 4096)
+    whole = wide.size // 256 * 256
+    head = wide[:whole].reshape(-1, 256)
     total = np.einsum("ij,ij->i", head, head).sum(dtype=wide.dtype) + np.dot(wide[whole:], wide[whole:])
     return (total / 2).astype(t.dtype)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
@@ -28,7 +29,7 @@ def from_last(y: np.ndarray, lay: Layout, dtype: np.dtype) -> np.ndarray:
     return np.ascontiguousarray(y if lay.channels_last else y.transpose(lay.from_last))
 
 
-def pad(x: np.ndarray, slides: Sequence[Slide], fill=0) -> np.ndarray:
+def pad(x: np.ndarray, slides: Sequence[Slide], fill: Any = 0) -> np.ndarray:
     """Channels-last `x` with its border filled, cut to the cells that the windows touch; `x` itself if nothing changes."""
     if not any(s.before or s.after for s in slides):
         return x

@@ -92,22 +92,14 @@ def _box_argmax(x: np.ndarray, slides: Sequence[Slide]) -> tuple[np.ndarray, np.
     floor = lowest(x.dtype) if x.dtype.kind in "iu" else -np.inf
     padded = pad(x, slides, floor)
     clipped = [np.maximum(start, 0) for start in starts]
-    best = x[(slice(None), *np.ix_(*clipped))] if any(s.before for s in slides) else None
-    where = None
+    best = x[(slice(None), *np.ix_(*clipped))]
+    # Relative to the box's own corner; boxes that begin in the padding start at their first inside cell.
+    where = np.zeros(best.shape, np.int32)
+    where += _outer([(c - s) * step for c, s, step in zip(clipped, starts, strides, strict=True)])
     for offsets, index in taps(slides):
-        offset = sum(k * step for k, step in zip(offsets, strides, strict=True))
-        cells = padded[index]
-        if where is None:
-            if best is None:
-                best = cells.copy()
-            # Relative to the box's own corner; boxes that begin in the padding start at their first inside cell.
-            where = np.zeros(best.shape, np.int32)
-            where += _outer([(c - s) * step for c, s, step in zip(clipped, starts, strides, strict=True)])
-            continue
-        larger = cells > best
-        np.copyto(best, cells, where=larger)
-        np.copyto(where, offset, where=larger)
-    assert best is not None and where is not None
+        larger = padded[index] > best
+        np.copyto(best, padded[index], where=larger)
+        np.copyto(where, sum(k * step for k, step in zip(offsets, strides, strict=True)), where=larger)
     corner = _outer([start * step for start, step in zip(starts, strides, strict=True)])
     return best, where + corner
 
@@ -117,7 +109,7 @@ def _max_grad(x: np.ndarray, dy: np.ndarray, slides: Sequence[Slide]) -> np.ndar
     floor = lowest(x.dtype) if x.dtype.kind in "iu" else -np.inf
     padded = pad(x, slides, floor)
     top = _box_max(padded, slides, None, np.maximum)
-    if not (top == top).all() or (floor == top).any():
+    if np.any(top != top) or np.any(top == floor):
         # NaNs never equal their maximum, and the border may equal a maximum that is the lowest value itself.
         _, where = _box_argmax(x, slides)
         return _scatter(_flat_index(where, x[0].size // x.shape[-1], True), dy, x.shape, _disjoint(slides))

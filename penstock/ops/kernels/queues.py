@@ -55,10 +55,12 @@ class Queue(WaitingRoom):
     type_name = "N10tensorflow14QueueInterfaceE"
     kind = "Queue"  # in messages
     one_kind = ""  # how TF's messages about single elements call it, where that differs
+    gradual = True  # whether a batch is gathered as elements come, or taken when there are enough
 
     def __init__(self, name: str, capacity: int, types: Sequence[DType], shapes: Sequence[Dims]) -> None:
-        super().__init__(2)
-        self.enqueues, self.dequeues = self.lines
+        self.enqueues: deque[Attempt] = deque()
+        self.dequeues: deque[Attempt] = deque()
+        super().__init__(self.enqueues, self.dequeues)
         self.name = name
         self.capacity = sys.maxsize if capacity < 0 else capacity
         self.types = list(types)
@@ -199,7 +201,7 @@ class Queue(WaitingRoom):
         elif not self.closed:
             size -= self.reserve()
         count = min(size, attempt.left)
-        if count <= 0:
+        if count <= 0 or (count < attempt.left and not self.gradual):
             return STUCK
         attempt.left -= count
         self.size -= count
@@ -238,7 +240,8 @@ class Queue(WaitingRoom):
                     out[at : at + stop - start] = piece.components[i][start:stop]
                     at += stop - start
                 else:
-                    out[at] = piece[i]
+                    # A 0-d array of objects would be stored as it is, not its one object.
+                    out[at] = piece[i] if dims else piece[i][()]
                     at += 1
             result.append(out)
         return result
@@ -260,11 +263,25 @@ class Queue(WaitingRoom):
         return DONE
 
     def close_now(self) -> None:
+        self.report(self.close_quietly())
+
+    def close_quietly(self) -> list[Attempt]:
+        """Closes at once. The caller, who may hold locks of its own, reports what came of it later."""
         with self.lock:
             self.closed = True
             finished = self.give_up_line(self.enqueues)
             self._flush(finished)
-        self.report(finished)
+        return finished
+
+    def add_quietly(self, elements: Sequence[Any]) -> list[Attempt]:
+        """Adds elements regardless of capacity. The caller reports what came of it."""
+        finished: list[Attempt] = []
+        with self.lock:
+            for element in elements:
+                self.put(element)
+            self.size += len(elements)
+            self._flush(finished)
+        return finished
 
     # -- sharing ----------------------------------------------------------------------------------------------------------
 
@@ -384,7 +401,7 @@ class PaddingFIFOQueue(FIFOQueue):
                     out[(slice(at, at + len(part)), *region)] = part
                     at += len(part)
                 else:
-                    out[(at, *region)] = part
+                    out[(at, *region)] = part if region else part[()]
                     at += 1
             result.append(out)
         return result
@@ -467,6 +484,7 @@ class PriorityQueue(Queue):
     """Gives the element with the smallest first component, an int64 scalar, first."""
 
     kind = "PriorityQueue"
+    gradual = False  # an element that comes later may have to go first
 
     def __init__(self, name: str, capacity: int, types: Sequence[DType], shapes: Sequence[Dims]) -> None:
         super().__init__(name, capacity, types, shapes)

@@ -1,7 +1,7 @@
 """Resizing of images (batch, height, width, channels): bilinear, nearest, bicubic, area, and gradients.
 
 Each method is linear and separable: an output row is a weighted sum of input rows, and likewise for columns. A method
-is therefore a table per axis, `_Taps(index, weight)`: output i is the sum over t of weight[i, t] * input[index[i, t]].
+is therefore a table per axis, `_Taps(at, weight)`: output i is the sum over t of weight[i, t] * input[at[i, t]].
 Forward passes gather with it; gradients multiply with it, written out as a matrix.
 
 Positions are computed in float32, as TensorFlow does, because rounding decides which pixel is the nearest.
@@ -23,13 +23,13 @@ _CUBIC_STEPS = 1024
 
 
 class _Taps(NamedTuple):
-    index: np.ndarray
+    at: np.ndarray
     weight: np.ndarray
 
     def matrix(self, size: int) -> np.ndarray:
         """The table as a matrix (out, in)."""
-        dense = np.zeros((len(self.index), size), self.weight.dtype)
-        np.add.at(dense, (np.arange(len(self.index))[:, None], self.index), self.weight)
+        dense = np.zeros((len(self.at), size), self.weight.dtype)
+        np.add.at(dense, (np.arange(len(self.at))[:, None], self.at), self.weight)
         return dense
 
 
@@ -252,8 +252,10 @@ def resize_nearest_neighbor_grad(grads, size, *, align_corners=False, half_pixel
     rows = _nearest_index(height, grads.shape[1], align_corners, half_pixel_centers)
     columns = _nearest_index(width, grads.shape[2], align_corners, half_pixel_centers)
     wide = widen(grads)
-    dx = np.zeros((grads.shape[0], height, grads.shape[2], grads.shape[3]), wide.dtype)
-    np.add.at(dx, (slice(None), rows), wide)
     result = np.zeros((grads.shape[0], height, width, grads.shape[3]), wide.dtype)
-    np.add.at(result, (slice(None), slice(None), columns), dx)
+    summed = np.zeros((grads.shape[0], height, grads.shape[2], grads.shape[3]), wide.dtype)
+    for out, source in enumerate(rows):
+        summed[:, source] += wide[:, out]
+    for out, source in enumerate(columns):
+        result[:, :, source] += summed[:, :, out]
     return narrow(result, grads.dtype)

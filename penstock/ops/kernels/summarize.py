@@ -1,4 +1,4 @@
-"""How TF's runtime writes a tensor's first values: in assertions, and in Print."""
+"""How TF's runtime writes a tensor's first values, in failed assertions and in Print: `0 1 2...`, `[0 1 2][3...]...`."""
 
 from __future__ import annotations
 
@@ -6,72 +6,85 @@ from typing import Any
 
 import numpy as np
 
+
+def scalar_text(value: Any) -> str:
+    """One element as C++ prints it: the shorter of two precisions that reads back the same; bool as 0 and 1."""
+    if isinstance(value, bytes):
+        return _escaped(value)
+    if isinstance(value, (np.bool_, bool)):
+        return "1" if value else "0"
+    kind = np.asarray(value).dtype
+    if kind.kind in "iu":
+        return str(int(value))
+    if kind.kind == "c" or kind.hasobject:
+        return "?"  # so does TF
+    number = float(value)
+    if number != number:
+        return "nan"
+    if number in (float("inf"), float("-inf")):
+        return "inf" if number > 0 else "-inf"
+    if kind == np.float64:
+        short = f"{number:.15g}"
+        return short if float(short) == number else f"{number:.17g}"
+    short = f"{number:.6g}"
+    return short if np.float32(short) == np.float32(number) else f"{number:.9g}"
+
+
 _ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t", '"': '\\"', "'": "\\'", "\\": "\\\\"}
 
 
-def number_text(value: Any) -> str:
-    """A number with as few digits as tell it apart: 6 or 9 for float32, 15 or 17 for float64."""
-    kind = getattr(value, "dtype", np.asarray(value).dtype)
-    if kind == np.bool_:
-        return "1" if value else "0"
-    if kind.kind in "iu":
-        return str(int(value))
-    if kind.kind == "c":
-        return f"({number_text(value.real)},{number_text(value.imag)})"
-    number = float(value)
-    if np.isnan(number):
-        return "nan"
-    if np.isinf(number):
-        return "inf" if number > 0 else "-inf"
-    if kind == np.float64:
-        text = f"{number:.15g}"
-        return text if float(text) == number else f"{number:.17g}"
-    text = f"{number:.6g}"
-    return text if np.float32(text) == np.float32(number) else f"{number:.9g}"
-
-
-def string_text(value: bytes) -> str:
-    text = value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else str(value)
-    return "".join(_ESCAPES.get(c, c) for c in text)
+def _escaped(value: bytes) -> str:
+    """C escapes for control characters and quotes; UTF-8 text stays readable."""
+    out = []
+    for c in value.decode("utf-8", "surrogateescape"):
+        code = ord(c)
+        if c in _ESCAPES:
+            out.append(_ESCAPES[c])
+        elif 0xDC80 <= code <= 0xDCFF:
+            out.append(f"\\{code - 0xDC00:03o}")
+        elif code < 32 or code == 127:
+            out.append(f"\\{code:03o}")
+        else:
+            out.append(c)
+    return "".join(out)
 
 
 def summarize(value: Any, limit: int) -> str:
-    """The first `limit` values (all if negative): `0 1 2...`, `[0 1 2][3...]...`."""
+    """The first `limit` elements (all, if negative), rows in brackets, "..." where something was left out."""
     array = np.asarray(value)
-    size = array.size
-    if limit < 0:
-        limit = size
+    flat = array.ravel()
+    size = flat.size
     if size == 0:
         return ""
-    write = string_text if array.dtype == object else number_text
-    flat = array.ravel()
+    if limit < 0:
+        limit = size
     if array.ndim == 0:
-        return write(flat[0])
-    parts: list[str] = []
-    taken = 0
+        return scalar_text(flat[0])
+    out: list[str] = []
+    _one_dimension(array.shape, 0, 0, flat, limit, out)
+    if size > limit:
+        out.append("...")
+    return "".join(out)
 
-    def walk(axis: int) -> None:
-        nonlocal taken
-        if taken >= limit:
-            return
-        count = array.shape[axis]
-        if axis == array.ndim - 1:
-            for i in range(count):
-                if taken >= limit:
-                    parts.append("...")
-                    return
-                parts.append((" " if i else "") + write(flat[taken]))
-                taken += 1
-            return
-        for _ in range(count):
-            opened = taken < limit
-            if opened:
-                parts.append("[")
-            walk(axis + 1)
-            if opened:
-                parts.append("]")
 
-    walk(0)
-    if size > limit and array.ndim > 1:
-        parts.append("...")
-    return "".join(parts)
+def _one_dimension(shape: tuple[int, ...], axis: int, position: int, flat: np.ndarray, limit: int, out: list[str]) -> int:
+    """Writes what `axis` and the ones behind it hold, from flat `position` on; the position after it."""
+    if position >= limit:
+        return position
+    if axis == len(shape) - 1:
+        for i in range(shape[axis]):
+            if position >= limit:
+                if axis:
+                    out.append("...")
+                return position
+            out.append((" " if i else "") + scalar_text(flat[position]))
+            position += 1
+        return position
+    for _ in range(shape[axis]):
+        opened = position < limit
+        if opened:
+            out.append("[")
+        position = _one_dimension(shape, axis + 1, position, flat, limit, out)
+        if opened:
+            out.append("]")
+    return position

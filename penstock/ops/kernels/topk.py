@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from penstock import errors
 from penstock.ops.kernels.window import show
 
 
-def top_k(x, k, index_type=np.int32):
+def top_k(x, k, index_type: Any = np.int32):
     """The `k` largest entries of each row and where they are: largest first, and of equal ones the first comes first."""
     if np.ndim(k):
         raise errors.InvalidArgumentError(f"k must be scalar, got shape {show(np.shape(k))}")

@@ -2,8 +2,8 @@
 
 State of a WaitingRoom
     lock     guards everything the subclass keeps
-    lines    the lines of waiting Attempts. Those of a line are served first come, first served; the lines are tried in order,
-             again and again until no line moves
+    lines    the lines of waiting Attempts. Those of a line are served first come, first served; in a Crowd, whoever can go first goes.
+             The lines are tried in order, again and again until none moves
 
 State of an Attempt
     run      `run(attempt)` with the lock held: STUCK, MOVED (part of it is done; it stays first in its line) or DONE
@@ -48,12 +48,16 @@ class Attempt:
         self.token: int | None = None
 
 
+class Crowd(deque):
+    """Attempts that wait for different things."""
+
+
 class WaitingRoom:
     """See the module's docstring."""
 
-    def __init__(self, lines: int) -> None:
+    def __init__(self, *lines: deque[Attempt]) -> None:
         self.lock = threading.Lock()
-        self.lines: list[deque[Attempt]] = [deque() for _ in range(lines)]
+        self.lines = lines
 
     def submit(self, ctx: Any, attempt: Attempt, line: deque[Attempt]) -> None:
         """Runs `attempt` now if nobody waits before it and it can, else lets it wait in `line`."""
@@ -61,7 +65,7 @@ class WaitingRoom:
         with self.lock:
             while line and line[0].over:
                 line.popleft()
-            outcome = STUCK if line else self._try(attempt)
+            outcome = STUCK if line and line.__class__ is not Crowd else self._try(attempt)
             if outcome == DONE:
                 finished.append(attempt)
             else:
@@ -113,6 +117,9 @@ class WaitingRoom:
         while moved:
             moved = False
             for line in self.lines:
+                if line.__class__ is Crowd:
+                    moved = self._flush_crowd(line, finished) or moved
+                    continue
                 while line:
                     attempt = line[0]
                     if not attempt.over:
@@ -125,6 +132,20 @@ class WaitingRoom:
                     # What `run` did may have emptied the line.
                     if line and line[0] is attempt:
                         line.popleft()
+
+    def _flush_crowd(self, crowd: deque[Attempt], finished: list[Attempt]) -> bool:
+        moved = False
+        for _ in range(len(crowd)):
+            attempt = crowd.popleft()
+            if attempt.over:
+                continue
+            outcome = self._try(attempt)
+            moved = moved or outcome != STUCK
+            if outcome == DONE:
+                finished.append(attempt)
+            else:
+                crowd.append(attempt)
+        return moved
 
     def _give_up(self, attempt: Attempt) -> None:
         attempt.over = True

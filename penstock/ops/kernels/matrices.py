@@ -1,0 +1,254 @@
+"""Solving and factorising stacks of matrices: what NumPy's linalg lacks, and its errors in TF's words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from penstock.errors import InvalidArgumentError
+from penstock.ops.kernels.numeric import NARROW, widen
+from penstock.shapes import format_dims
+
+Array = np.ndarray
+_BLOCK = 48  # below this size, rows are eliminated one by one
+
+
+def adjoint(x: Array) -> Array:
+    """The conjugate transpose of each matrix."""
+    x = np.swapaxes(x, -1, -2)
+    return np.conj(x) if x.dtype.kind == "c" else x
+
+
+def in_wide(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A kernel that computes half and bfloat16 in float32 and rounds every result back."""
+
+    def kernel(*values: Any, **attrs: Any) -> Any:
+        dtype = values[0].dtype
+        if dtype not in NARROW:
+            return function(*values, **attrs)
+        result = function(*(widen(v) if v.dtype == dtype else v for v in values), **attrs)
+        if isinstance(result, (list, tuple)):
+            return [r.astype(dtype) if r.dtype.kind == "f" else r for r in result]
+        return result.astype(dtype)
+
+    kernel.__wrapped__ = function  # type: ignore[attr-defined]
+    return kernel
+
+
+def check_matrix(x: Any, which: int = 0) -> Array:
+    x = np.asarray(x)
+    if x.ndim < 2:
+        raise InvalidArgumentError(f"Input tensor {which} must have rank >= 2, got {x.ndim}")
+    return x
+
+
+def check_square(x: Any, text: str = "Input matrix must be square.") -> Array:
+    x = check_matrix(x)
+    if x.shape[-1] != x.shape[-2]:
+        raise InvalidArgumentError(text)
+    return x
+
+
+def invertible(function: Callable[..., Array], text: str, *values: Array) -> Array:
+    """Calls a NumPy solver; an exactly singular matrix is an InvalidArgumentError."""
+    try:
+        return function(*values)
+    except np.linalg.LinAlgError:
+        raise InvalidArgumentError(text) from None
+
+
+def check_solve(matrix: Any, rhs: Any) -> tuple[Array, Array]:
+    matrix, rhs = check_matrix(matrix), check_matrix(rhs, 1)
+    if matrix.shape[-1] != matrix.shape[-2]:
+        raise InvalidArgumentError("First input (lhs) must be a square matrix.")
+    if matrix.shape[-2] != rhs.shape[-2] or matrix.ndim != rhs.ndim or matrix.shape[:-2] != rhs.shape[:-2]:
+        raise InvalidArgumentError("Input matrix and rhs are incompatible.")
+    return matrix, rhs
+
+
+# -- triangular systems -----------------------------------------------------------------------------------------------
+
+
+def solve_lower(a: Array, b: Array) -> Array:
+    """x with tril(a) x = b; batches broadcast. A zero on the diagonal gives infinities and NaNs, as in TF."""
+    batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    x = np.array(np.broadcast_to(b, batch + b.shape[-2:]), dtype=a.dtype)
+    _forward(a, x)
+    return x
+
+
+def _forward(a: Array, x: Array) -> None:
+    """Overwrites x by the solution: two halves, joined by a matrix product."""
+    n = a.shape[-1]
+    if n > _BLOCK:
+        h = n // 2
+        _forward(a[..., :h, :h], x[..., :h, :])
+        x[..., h:, :] -= np.matmul(a[..., h:, :h], x[..., :h, :])
+        _forward(a[..., h:, h:], x[..., h:, :])
+        return
+    for i in range(n):
+        if i:
+            x[..., i, :] -= np.matmul(a[..., i : i + 1, :i], x[..., :i, :])[..., 0, :]
+        x[..., i, :] /= a[..., i, i, None]
+
+
+def solve_triangular(a: Array, b: Array, lower: bool, adjoint_a: bool) -> Array:
+    if adjoint_a:
+        a, lower = adjoint(a), not lower
+    if lower:
+        return solve_lower(a, b)
+    # An upper system is a lower one read backwards.
+    return solve_lower(a[..., ::-1, ::-1], b[..., ::-1, :])[..., ::-1, :]
+
+
+# -- LU ---------------------------------------------------------------------------------------------------------------
+
+
+def lu(x: Array) -> tuple[Array, Array]:
+    """(L and U in one matrix, permutation p with x[p] = L U), by partial pivoting."""
+    a = x.copy()
+    n = a.shape[-1]
+    flat = a.reshape(-1, n, n)
+    order = np.tile(np.arange(n), (flat.shape[0], 1))
+    rows = np.arange(flat.shape[0])
+    for k in range(n):
+        pivot = k + np.argmax(np.abs(flat[:, k:, k]), axis=1)
+        for table in (flat, order):
+            table[rows, k], table[rows, pivot] = table[rows, pivot].copy(), table[rows, k].copy()
+        head = flat[:, k, k]
+        if (head == 0).any() or np.isnan(head).any():
+            raise InvalidArgumentError("Input is not invertible.")
+        flat[:, k + 1 :, k] /= head[:, None]
+        flat[:, k + 1 :, k + 1 :] -= flat[:, k + 1 :, k, None] * flat[:, k, None, k + 1 :]
+    return flat.reshape(x.shape), order.reshape(x.shape[:-1])
+
+
+# -- least squares ----------------------------------------------------------------------------------------------------
+
+
+def least_squares(a: Array, b: Array, l2: float, fast: bool) -> Array:
+    """argmin |a x - b|^2 + l2 |x|^2 through the normal equations; without `fast` the x of least norm, and no l2."""
+    m, n = a.shape[-2:]
+    if fast:
+        h = adjoint(a)
+        try:
+            if m >= n:
+                gram = np.matmul(h, a) + l2 * np.eye(n, dtype=a.dtype)
+                return _cholesky_solve(gram, np.matmul(h, b))
+            gram = np.matmul(a, h) + l2 * np.eye(m, dtype=a.dtype)
+            return np.matmul(h, _cholesky_solve(gram, b))
+        except np.linalg.LinAlgError:
+            pass
+    return np.matmul(np.linalg.pinv(a), b).astype(a.dtype)
+
+
+def _cholesky_solve(gram: Array, b: Array) -> Array:
+    factor = np.linalg.cholesky(gram)
+    return solve_triangular(factor, solve_lower(factor, b), lower=True, adjoint_a=True)
+
+
+# -- functions of matrices --------------------------------------------------------------------------------------------
+
+
+def of_eigenvalues(x: Array, function: Callable[[Array], Array]) -> Array:
+    """V f(lambda) V^-1 for each matrix; real results for real input if nothing imaginary is left."""
+    values, vectors = np.linalg.eig(x)
+    result = np.matmul(vectors * function(values.astype(np.complex128 if x.dtype.itemsize > 8 or x.dtype == np.float64 else np.complex64))[..., None, :], np.linalg.inv(vectors))
+    return result.astype(x.dtype) if x.dtype.kind == "c" else result.real.astype(x.dtype)
+
+
+def square_root(x: Array) -> Array:
+    """The principal square root, by the scaled Denman-Beavers iteration, which also does defective matrices."""
+    wide = x.astype(np.complex128 if x.dtype.kind == "c" else np.float64)
+    n = x.shape[-1]
+    y, z = wide, np.broadcast_to(np.eye(n, dtype=wide.dtype), wide.shape)
+    for _ in range(60):
+        y_inverse = invertible(np.linalg.inv, "Input is not invertible.", y)
+        z_inverse = invertible(np.linalg.inv, "Input is not invertible.", z)
+        new_y, new_z = (y + z_inverse) / 2, (z + y_inverse) / 2
+        done = np.max(np.abs(new_y - y), initial=0) <= 1e-15 * np.max(np.abs(new_y), initial=0)
+        y, z = new_y, new_z
+        if done:
+            break
+    return y.astype(x.dtype)
+
+
+def exponential(x: Array) -> Array:
+    """exp of each matrix: scaling, a Taylor series, squaring."""
+    wide = x.astype(np.complex128 if x.dtype.kind == "c" else np.float64)
+    norm = np.max(np.sum(np.abs(wide), axis=-2), initial=0)
+    squarings = max(0, int(np.ceil(np.log2(norm))) + 3) if norm > 0 and np.isfinite(norm) else 0
+    scaled = wide / 2.0**squarings
+    term = np.broadcast_to(np.eye(x.shape[-1], dtype=wide.dtype), wide.shape)
+    total = term
+    for k in range(1, 18):
+        term = np.matmul(term, scaled) / k
+        total = total + term
+    for _ in range(squarings):
+        total = np.matmul(total, total)
+    return total.astype(x.dtype)
+
+
+# -- tridiagonal and banded systems -----------------------------------------------------------------------------------
+
+
+def tridiagonal_solve(diagonals: Array, rhs: Array, pivoting: bool) -> Array:
+    """Solves T x = rhs, T given as [..., 3, n]: super-, main and subdiagonal. Gaussian elimination on a band of width 4."""
+    upper, main, lower = (np.array(diagonals[..., i, :]) for i in range(3))
+    x = np.array(rhs)
+    n = main.shape[-1]
+    second = np.zeros_like(main)  # the second superdiagonal, which row exchanges fill
+    for i in range(n - 1):
+        if pivoting:
+            swap = np.abs(lower[..., i + 1]) > np.abs(main[..., i])
+            a, b = main[..., i].copy(), lower[..., i + 1].copy()
+            main[..., i], lower[..., i + 1] = np.where(swap, b, a), np.where(swap, a, b)
+            a, b = upper[..., i].copy(), main[..., i + 1].copy()
+            upper[..., i], main[..., i + 1] = np.where(swap, b, a), np.where(swap, a, b)
+            if i + 2 < n:
+                b = upper[..., i + 1].copy()
+                second[..., i], upper[..., i + 1] = np.where(swap, b, 0), np.where(swap, 0, b)
+            a, b = x[..., i, :].copy(), x[..., i + 1, :].copy()
+            x[..., i, :], x[..., i + 1, :] = np.where(swap[..., None], b, a), np.where(swap[..., None], a, b)
+        factor = lower[..., i + 1] / main[..., i]
+        main[..., i + 1] -= factor * upper[..., i]
+        if i + 2 < n:
+            upper[..., i + 1] -= factor * second[..., i]
+        x[..., i + 1, :] -= factor[..., None] * x[..., i, :]
+    for i in range(n - 1, -1, -1):
+        if i + 1 < n:
+            x[..., i, :] -= upper[..., i, None] * x[..., i + 1, :]
+        if i + 2 < n:
+            x[..., i, :] -= second[..., i, None] * x[..., i + 2, :]
+        x[..., i, :] /= main[..., i, None]
+    return x
+
+
+def tridiagonal_product(upper: Array, main: Array, lower: Array, rhs: Array) -> Array:
+    """T rhs; each diagonal comes as [..., 1, n], the first of `lower` and the last of `upper` are not read."""
+    column = [np.swapaxes(d, -1, -2) for d in (upper, main, lower)]
+    result = column[1] * rhs
+    result[..., :-1, :] += column[0][..., :-1, :] * rhs[..., 1:, :]
+    result[..., 1:, :] += column[2][..., 1:, :] * rhs[..., :-1, :]
+    return result
+
+
+def from_bands(bands: Array, lower: bool) -> Array:
+    """The triangular matrix whose diagonals are the rows of `bands`: main first for lower ones, last for upper ones."""
+    count, n = bands.shape[-2:]
+    result = np.zeros((*bands.shape[:-2], n, n), dtype=bands.dtype)
+    for k in range(min(count, n)):
+        steps = np.arange(n - k)
+        if lower:
+            result[..., steps + k, steps] = bands[..., k, k:]
+        else:
+            result[..., steps, steps + k] = bands[..., count - 1 - k, : n - k]
+    return result
+
+
+def incompatible_triangular(matrix: Array, rhs: Array) -> InvalidArgumentError:
+    return InvalidArgumentError(
+        f"In[0] mismatch In[1] shape: {matrix.shape[-1]} vs. {rhs.shape[-2]}: {format_dims(matrix.shape)} {format_dims(rhs.shape)} 1 0"
+    )

@@ -1,0 +1,114 @@
+"""Sparse tensors in coordinate form: checks, flat keys, merging and reducing groups of equal keys."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from penstock.errors import InvalidArgumentError
+from penstock.ops.kernels.rows import scatter_rows
+from penstock.shapes import format_dims
+
+
+def check_sparse(indices: Any, values: Any, shape: Any, what: str = "") -> None:
+    """indices [n, rank], values [n], shape [rank]; InvalidArgumentError if they do not fit."""
+    if indices.ndim != 2:
+        raise InvalidArgumentError(f"Input {what}indices should be a matrix but received shape {format_dims(indices.shape)}")
+    if values.ndim != 1:
+        raise InvalidArgumentError(f"Input {what}values should be a vector but received shape {format_dims(values.shape)}")
+    if shape.ndim != 1:
+        raise InvalidArgumentError(f"Input {what}shape should be a vector but received shape {format_dims(shape.shape)}")
+    if len(values) != len(indices):
+        raise InvalidArgumentError(f"Number of elements in indices ({len(indices)}) and values ({len(values)}) do not match")
+    if indices.shape[1] != shape.size:
+        raise InvalidArgumentError(f"Index rank ({indices.shape[1]}) and shape rank ({shape.size}) do not match")
+
+
+def keys_of(indices: np.ndarray, sizes: Any) -> np.ndarray:
+    """Each row of coordinates as one number, in row-major order."""
+    keys = np.zeros(len(indices), np.int64)
+    for k, size in enumerate(sizes):
+        keys = keys * int(size) + indices[:, k]
+    return keys
+
+
+def coordinates(keys: np.ndarray, sizes: Any) -> np.ndarray:
+    """The other way round: [n, rank] int64."""
+    result = np.empty((len(keys), len(sizes)), np.int64)
+    for k in range(len(sizes) - 1, -1, -1):
+        size = max(int(sizes[k]), 1)
+        result[:, k] = keys % size
+        keys = keys // size
+    return result
+
+
+def check_in_order(indices: np.ndarray, sizes: Any) -> None:
+    """Coordinates must be inside, in row-major order, and all different; the messages are TF's."""
+    bad = ((indices < 0) | (indices >= np.asarray(sizes))).any(axis=1)
+    keys = keys_of(indices, sizes)
+    later = np.zeros(len(keys), bool)
+    later[1:] = keys[1:] <= keys[:-1]
+    wrong = np.flatnonzero(bad | later)
+    if not wrong.size:
+        return
+    i = int(wrong[0])
+    place = f"indices[{i}] = {format_dims(tuple(indices[i].tolist()))} is "
+    if bad[i]:
+        raise InvalidArgumentError(place + f"out of bounds: need 0 <= index < {format_dims(tuple(int(s) for s in sizes))}")
+    if keys[i] == keys[i - 1]:
+        raise InvalidArgumentError(place + "repeated")
+    raise InvalidArgumentError(
+        place + "out of order. Many sparse ops require sorted indices.\n    Use `tf.sparse.reorder` to create a correctly ordered copy.\n\n"
+    )
+
+
+def merge_keys(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The sorted union of two lists of keys, and where each element of `a` and of `b` stands in it."""
+    union, inverse = np.unique(np.concatenate([a, b]), return_inverse=True)
+    inverse = inverse.reshape(-1)
+    return union, inverse[: len(a)], inverse[len(a) :]
+
+
+def add_at(result: np.ndarray, places: np.ndarray, values: np.ndarray) -> None:
+    """result[places[i]] += values[i], in order, in place."""
+    scatter_rows(result, places, values, "add")
+
+
+def group_max(keys: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The distinct keys, sorted, and the largest value of each."""
+    order = np.argsort(keys, kind="stable")
+    ranked = keys[order]
+    starts = np.flatnonzero(np.append(True, ranked[1:] != ranked[:-1])) if len(ranked) else np.empty(0, np.int64)
+    return ranked[starts], np.maximum.reduceat(values[order], starts) if len(starts) else values[:0]
+
+
+def group_sum(keys: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The distinct keys, sorted, and the sum of each one's values."""
+    union, inverse = np.unique(keys, return_inverse=True)
+    result = np.zeros(len(union), values.dtype)
+    add_at(result, inverse.reshape(-1), values)
+    return union, result
+
+
+def reduction(axes: Any, sizes: list[int]) -> tuple[list[int], list[int]]:
+    """Axes that go and axes that stay."""
+    rank = len(sizes)
+    gone = []
+    for axis in np.ravel(axes).tolist():
+        if not -rank <= axis < rank:
+            raise InvalidArgumentError(f"Invalid reduction dimension {axis}, for input with {rank} dimensions.")
+        gone.append(axis % rank)
+    return sorted(set(gone)), [i for i in range(rank) if i not in gone]
+
+
+def dense_operand(indices: np.ndarray, shape: Any, dense: np.ndarray) -> np.ndarray:
+    """The elements of `dense`, broadcast to the sparse shape, that stand at `indices`."""
+    sizes = tuple(int(s) for s in shape)
+    try:
+        wide = np.broadcast_to(dense, sizes)
+    except ValueError:
+        raise InvalidArgumentError(
+            f"SparseDenseBinaryOpShared broadcasts dense to sparse only; got incompatible shapes: {format_dims(sizes)} vs. {format_dims(dense.shape)}"
+        ) from None
+    return wide[tuple(indices.T)]

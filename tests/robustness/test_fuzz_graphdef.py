@@ -1,0 +1,96 @@
+"""Fuzzing of GraphDefs: damaged bytes and senseless structures end in a result or a typed error, never in anything else.
+
+Seeded. PENSTOCK_FUZZ_SEED picks other cases, PENSTOCK_FUZZ_SECONDS (default 6 per kind) runs more of them. A finding names the case;
+`python -m pytest ... -k replay` with PENSTOCK_FUZZ_CASE=kind:number runs that one alone.
+"""
+
+from __future__ import annotations
+
+import collections
+import os
+import random
+import time
+
+import pytest
+
+from penstock.formats import protos
+from penstock.graph.opdef import OPS
+
+from .judge import Finding, judge, limited_memory
+from .mutate import mutate, mutate_bytes, random_op
+from .seeds import seed_graphs
+
+SEED = int(os.environ.get("PENSTOCK_FUZZ_SEED", "1"))
+SECONDS = float(os.environ.get("PENSTOCK_FUZZ_SECONDS", "6"))
+CASE = os.environ.get("PENSTOCK_FUZZ_CASE", "")
+
+pytestmark = pytest.mark.timeout(SECONDS + 120)
+
+
+def bytes_case(r: random.Random):
+    """A GraphDef's bytes with damage, parsed if they still parse."""
+    names = list(seed_graphs())
+    data, other = (seed_graphs()[r.choice(names)].SerializeToString() for _ in range(2))
+    return mutate_bytes(data, other, r), ["bytes"]
+
+
+def structure_case(r: random.Random):
+    """A GraphDef changed through its messages."""
+    names = list(seed_graphs())
+    graph_def = protos.GraphDef()
+    graph_def.CopyFrom(seed_graphs()[r.choice(names)])
+    return graph_def, mutate(graph_def, seed_graphs()[r.choice(names)], r)
+
+
+def ops_case(r: random.Random):
+    """One node of any registered op, with inputs of the right types and random values, shapes and attributes."""
+    graph_def = protos.GraphDef()
+    name = r.choice(sorted(OPS))
+    random_op(graph_def, name, r)
+    return graph_def, [name]
+
+
+KINDS = {"bytes": bytes_case, "structure": structure_case, "ops": ops_case}
+
+
+def run_case(kind: str, number: int) -> str:
+    r = random.Random(f"{SEED}:{kind}:{number}")
+    case, how = KINDS[kind](r)
+    try:
+        return judge(case, r)
+    except Finding as finding:
+        raise AssertionError(f"PENSTOCK_FUZZ_SEED={SEED} PENSTOCK_FUZZ_CASE={kind}:{number} ({', '.join(how)}): {finding}") from finding
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_fuzz(kind):
+    seed_graphs()
+    outcomes = collections.Counter()
+    findings = []
+    end = time.monotonic() + SECONDS
+    number = 0
+    with limited_memory():
+        while time.monotonic() < end and len(findings) < 20:
+            try:
+                outcomes[run_case(kind, number)] += 1
+            except AssertionError as error:
+                findings.append(str(error))
+            number += 1
+    print(f"\n{kind}: {number} cases, {dict(outcomes)}, {len(findings)} findings")
+    assert not findings, f"{len(findings)} findings in {number} cases\n\n" + "\n\n".join(findings)
+    assert outcomes["ran"] and outcomes["refused"], outcomes
+
+
+def test_seeds_are_sound():
+    """Without damage, every seed is accepted and survives being written and read."""
+    for name, graph_def in seed_graphs().items():
+        outcome = judge(graph_def, random.Random(name))
+        assert outcome in ("ran", "failed"), f"{name} was {outcome}"
+
+
+@pytest.mark.skipif(not CASE, reason="set PENSTOCK_FUZZ_CASE=kind:number to run one case")
+def test_replay():
+    kind, _, number = CASE.partition(":")
+    seed_graphs()
+    with limited_memory():
+        print(run_case(kind, int(number)))
