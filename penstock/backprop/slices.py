@@ -40,7 +40,7 @@ def to_dense(value: IndexedSlices, dtype: Any = None, name: str | None = None, a
             f"Converting sparse IndexedSlices to a dense Tensor with {int(sizes.astype(object).prod())} elements. This may consume a large amount of memory.",
             stacklevel=2,
         )
-    elif sizes is None and value.dense_shape.dims is None:
+    elif sizes is None and value.dense_shape.dims is None and value.dense_shape.op.type != "VariableShape":
         warnings.warn(
             f"Converting sparse IndexedSlices({value}) to a dense Tensor of unknown shape. This may consume a large amount of memory.", stacklevel=2
         )

@@ -7,19 +7,17 @@ of the right types already. Constants made from Python values are named `Op/x` a
 from __future__ import annotations
 
 import contextlib
-from typing import Any
+from typing import Any, NoReturn
 
 from penstock import dtypes
 from penstock.dtypes import DType
 from penstock.graph.bind import arg_ranges
-from penstock.graph.build import canonical_attr, check_attr, check_attrs, create_node, output_dtypes
+from penstock.graph.build import arg_dtypes, canonical_attr, check_attr, check_attrs, create_node, output_dtypes
 from penstock.graph.convert import convert_to_tensor, natural_dtype
 from penstock.graph.defaults import get_default_graph, graph_scope
 from penstock.graph.ir import Graph, Operation, Tensor
 from penstock.graph.opdef import MISSING, ArgDef, OpDef
 from penstock.shapes import TensorShape
-from penstock.shapes import TensorShape
-
 
 _UNKNOWN_SHAPE = TensorShape(None)
 
@@ -43,6 +41,8 @@ def apply_op(opdef: OpDef, args: list[Any], attrs: dict[str, Any], name: str | N
     if inputs is None:
         inputs = _converted_inputs(graph, scope, opdef, args, known)
         known = check_attrs(opdef, known, scope)
+        if graph.building_function:
+            inputs = _captured(graph, scope, opdef, inputs, known)
         refs = _ref_ops(opdef, inputs, known)
         if refs:
             # What writes to a variable stays with it.
@@ -52,7 +52,29 @@ def apply_op(opdef: OpDef, args: list[Any], attrs: dict[str, Any], name: str | N
                 return create_node(graph, opdef, inputs, known, output_dtypes(opdef, known), scope)
     else:
         known = check_attrs(opdef, known, scope)
+        if graph.building_function:
+            inputs = _captured(graph, scope, opdef, inputs, known)
     return create_node(graph, opdef, inputs, known, output_dtypes(opdef, known), scope)
+
+
+def _captured(graph: Any, scope: str, opdef: OpDef, inputs: list[Tensor], attrs: dict[str, Any]) -> list[Tensor]:
+    """In a function's body, tensors from outside become arguments of the function."""
+    if all(tensor.op.graph is graph for tensor in inputs):
+        return inputs
+    old = graph._name_stack
+    graph._name_stack = scope
+    try:
+        inside = [graph.capture(tensor) for tensor in inputs]
+    finally:
+        graph._name_stack = old
+    wanted = arg_dtypes(opdef.inputs, attrs)
+    if any(want._is_ref_dtype and not tensor.dtype._is_ref_dtype for tensor, want in zip(inside, wanted, strict=True)):
+        got, want = ([f"tf.{d.name}" for d in types] for types in ([t.dtype for t in inside], wanted))
+        raise TypeError(
+            f"In op '{opdef.name}', input types ([{', '.join(got)}]) are not compatible with expected types ([{', '.join(want)}]). A function "
+            "cannot take a reference variable from outside; use a resource variable (use_resource=True)."
+        )
+    return inside
 
 
 def _ref_ops(opdef: OpDef, inputs: list[Tensor], attrs: dict[str, Any]) -> list[Operation]:
@@ -102,7 +124,7 @@ def _fast_inputs(opdef: OpDef, args: list[Any], known: dict[str, Any]) -> list[T
     if len(args) != len(opdef.inputs):
         raise TypeError(f"{opdef.name} takes {len(opdef.inputs)} inputs ({', '.join(a.name for a in opdef.inputs)}), got {len(args)}")
     types: dict[str, DType] = {}
-    for arg, value in zip(opdef.inputs, args):  # noqa: B905 - lengths were just compared
+    for arg, value in zip(opdef.inputs, args):
         if value.__class__ is not Tensor or arg.is_ref:
             return None
         dtype: DType = value.dtype
@@ -180,7 +202,7 @@ def _convert_one(
     return tensor
 
 
-def _type_mismatch(opdef: OpDef, arg: ArgDef, got: str, want: DType, source: dict[str, str], cause: Exception | None) -> None:
+def _type_mismatch(opdef: OpDef, arg: ArgDef, got: str, want: DType, source: dict[str, str], cause: Exception | None) -> NoReturn:
     if arg.type_attr and arg.type_attr in source:
         raise TypeError(
             f"Input '{arg.name}' of '{opdef.name}' Op has type {got} that does not match type {want.name} of argument '{source[arg.type_attr]}'."

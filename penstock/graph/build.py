@@ -87,6 +87,9 @@ def create_op(graph: Graph, op_type: str, inputs: list[Tensor], attrs: dict[str,
         if not isinstance(tensor, Tensor):
             raise TypeError(f"Input #{i} is not a tensor: {tensor}")
         if tensor.graph is not graph:
+            if graph.building_function:
+                inputs[i] = graph.capture(tensor)  # type: ignore[attr-defined]
+                continue
             raise ValueError(f"{tensor!r} must be from the same graph as the new operation of type {op_type}.")
     attrs = {k: canonical_attr(opdef.attrs.get(k), v, opdef) for k, v in attrs.items()}
     if name is None:

@@ -58,7 +58,7 @@ def known_value(tensor: Tensor, depth: int = 0) -> np.ndarray | None:
         return cached
     value = _known_value(tensor, depth)
     if value is not None:
-        tensor._known = value
+        tensor.__dict__["_known"] = value
     return value
 
 
@@ -177,7 +177,7 @@ def partly_known(tensor: Tensor, depth: int = 0) -> np.ndarray | None:
     dims = tensor.dims
     if dims is None or None in dims or _size(dims) > _LARGEST_FOLDED:
         return None
-    return np.full(dims, -1, dtype=tensor.dtype.np)
+    return np.full([d or 0 for d in dims], -1, dtype=tensor.dtype.np)
 
 
 def _moved(tensor: Tensor, depth: int) -> np.ndarray | None:

@@ -151,7 +151,7 @@ def _shape_constant(shape: TensorShape, want: DType | None, name: str | None) ->
     if want is not None and want not in (dtypes.int32, dtypes.int64):
         raise TypeError(f"Cannot convert a TensorShape to dtype {want.name}.")
     if want is None:
-        want = dtypes.int64 if any(s >= 2**31 for s in sizes) else dtypes.int32
+        want = dtypes.int64 if any((s or 0) >= 2**31 for s in sizes) else dtypes.int32
     return constant_tensor(get_default_graph(), np.array(sizes, dtype=want.np), want, name or "shape_as_tensor")
 
 

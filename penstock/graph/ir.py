@@ -618,6 +618,8 @@ class Graph(Scopes):
 
     def _add_function(self, function: Function) -> None:
         known = self.functions.get(function.name)
+        if function.name in OPS:
+            raise ValueError(f"Cannot add function '{function.name}' because an op with the same name already exists.")
         if known is not None and known is not function and not known.same_as(function):
             raise ValueError(f"Cannot add function '{function.name}' because a different function with the same name already exists.")
         if known is None:

@@ -47,7 +47,7 @@ class GraphKeys:
     _STREAMING_MODEL_PORTS = "streaming_model_ports"
 
     # Collections that hold variables, which importers turn from protos into Variable objects.
-    _VARIABLE_COLLECTIONS = [  # noqa: RUF012 - TF's own name and type
+    _VARIABLE_COLLECTIONS = [
         GLOBAL_VARIABLES,
         LOCAL_VARIABLES,
         METRIC_VARIABLES,

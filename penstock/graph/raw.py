@@ -41,7 +41,7 @@ def _result_class(opdef: OpDef) -> Any:
 
 _AXIS = {"reduction_indices": "axis"}
 PYTHON_NAMES: dict[str, dict[str, str]] = {
-    **{name: _AXIS for name in ("All", "Any", "EuclideanNorm", "Max", "Mean", "Min", "Prod", "Sum")},
+    **dict.fromkeys(("All", "Any", "EuclideanNorm", "Max", "Mean", "Min", "Prod", "Sum"), _AXIS),
     "ExpandDims": {"dim": "axis"},
     "Select": {"t": "x", "e": "y"},
     "Split": {"split_dim": "axis"},

@@ -16,7 +16,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from penstock import names
 
@@ -77,6 +77,11 @@ class Scopes:
         self._gradient_overrides: dict[str, str] = {}
         self._control_flow_context: Any = None
         self._original_op: Operation | None = None
+
+    if TYPE_CHECKING:  # what Graph adds
+
+        def _check_not_finalized(self) -> None: ...
+        def as_graph_element(self, obj: Any, allow_tensor: bool = True, allow_operation: bool = True) -> Any: ...
 
     # -- names ----------------------------------------------------------------------------------------------------------
 
@@ -161,9 +166,7 @@ class Scopes:
                 only_strings = False
                 op.device = result
                 answer = function(op)
-                result = answer.to_string() if hasattr(answer, "to_string") else (answer or "")
-                if isinstance(result, bytes):
-                    result = result.decode()
+                result = _as_text(answer)
         if only_strings:
             self._device_cache = result
         return result
@@ -194,12 +197,9 @@ class Scopes:
             return _Controller(self, None)
         ops: list[Operation] = []
         for item in control_inputs:
-            # IndexedSlices and variables know their own op; everything else goes through the graph.
-            item = getattr(item, "_control_input_op", item) if not isinstance(item, str) else item
-            composite = getattr(item, "values", None)
-            if composite is not None and hasattr(composite, "op") and hasattr(item, "op") and not hasattr(item, "type"):
-                item = item.op
-            element = self.as_graph_element(item)
+            # Composites (IndexedSlices, SparseTensor) stand for the op of their values; everything else goes through the graph.
+            values = getattr(item, "values", None)
+            element = self.as_graph_element(values if hasattr(values, "op") else item)
             op = getattr(element, "op", element)
             if op not in ops:
                 ops.append(op)
@@ -278,18 +278,23 @@ class Scopes:
         """A context manager that makes this graph the default graph of the thread."""
         from penstock.graph.defaults import graph_scope
 
-        return graph_scope(self)
+        return graph_scope(cast("Any", self))
 
     def switch_to_thread_local(self) -> None:
         """Accepted for TF1 programs; scopes here are per graph and graphs are built by one thread at a time."""
+
+
+def _as_text(device: Any) -> str:
+    """A device name out of a str, bytes, DeviceSpec or None."""
+    if isinstance(device, bytes):
+        return device.decode()
+    return device.to_string() if hasattr(device, "to_string") else device or ""
 
 
 def _device_entry(value: Any) -> tuple[Any, Callable[[Any], str] | None]:
     if value is None:
         return None, None
     if callable(value) and not hasattr(value, "to_string"):
-        return None, value
-    if isinstance(value, bytes):
-        value = value.decode()
-    text = value if isinstance(value, str) else value.to_string()
+        return None, cast("Callable[[Any], str]", value)
+    text = _as_text(value)
     return names.DeviceSpec.from_string(text).to_string() if text else "", None

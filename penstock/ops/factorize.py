@@ -335,34 +335,8 @@ def lu_shape(c: Any) -> list[Dims]:
     return [dims, None if dims is None else dims[:-1]]
 
 
-def lu_grad(g: Any, op: Any, d_packed: Any, d_order: Any) -> Any:
-    packed, order = op.lu, op.p
-    one = g.OnesLike(g.MatrixDiagPart(packed))
-    lower = g.MatrixSetDiag(band(g, packed, -1, 0), one)
-    upper = band(g, packed, 0, -1)
-    d_lower = g.MatrixSetDiag(band(g, d_packed, -1, 0), g.ZerosLike(one))
-    d_upper = band(g, d_packed, 0, -1)
-    inner_lower = band(g, mm(g, lower, d_lower, adj_a=True), -1, 0)
-    inner_lower = g.MatrixSetDiag(inner_lower, g.ZerosLike(one))
-    inner = g.AddV2(inner_lower, band(g, mm(g, d_upper, upper, adj_b=True), 0, -1))
-    half = g.MatrixTriangularSolve(lower, inner, lower=True, adjoint=True)
-    # X U^-H is the adjoint of U^-1 X^H.
-    whole = adjoint(g, g.MatrixTriangularSolve(upper, adjoint(g, half), lower=False))
-    dims = packed.dims
-    if dims is None:
-        raise ValueError("the gradient of Lu needs to know the rank of the matrix when the graph is built")
-    # Rows go back to where the permutation took them from: sorting p inverts it.
-    size = dims[-1]
-    places = g.TopKV2(g.Neg(g.Cast(order, DstT=dtypes.int32)), g.const(size, dtypes.int32) if size is not None else g.StridedSlice(g.Shape(order), *(np.array([n], np.int32) for n in (-1, 2**31 - 1, 1)), shrink_axis_mask=1))[1]
-    return _gather_rows(g, whole, places, len(dims) - 2)
-
-
-def _gather_rows(g: Any, x: Any, rows: Any, batch_dims: int) -> Any:
-    return g.GatherV2(x, rows, np.int32(batch_dims), batch_dims=batch_dims)
-
-
 op(f"Lu(input: T) -> (lu: T, p: output_idx_type) [T: type in {_TYPES}; output_idx_type: type in INDEX = int32]",
-   shape=lu_shape, numpy=lu_kernel, grad=lu_grad, expensive=True,
+   shape=lu_shape, numpy=lu_kernel, expensive=True,
    samples=[dict(input=REGULAR), dict(input=STACK, output_idx_type=dtypes.int64), dict(input=arr([[0.0, 1.0], [2.0, 3.0]]))],
    errors=[(dict(input=arr([[1.0, 2.0], [2.0, 4.0]], dtype=np.float64)), InvalidArgumentError, "Input is not invertible.")])  # fmt: skip
 

@@ -118,7 +118,7 @@ def inverse_grad(g: Any, op: Any, dy: Any) -> Any:
 
 
 def determinant_grad(g: Any, op: Any, dy: Any) -> Any:
-    return g.Mul(per_matrix(g, g.Mul(dy, conj(g, op.output))), g.MatrixInverse(op.input, adjoint=True))
+    return g.Mul(per_matrix(g, g.Mul(dy, op.output)), g.MatrixInverse(op.input, adjoint=True))
 
 
 @in_wide
@@ -232,6 +232,8 @@ def least_squares_kernel(matrix: Any, rhs: Any, l2_regularizer: Any, *, fast: bo
 
 def least_squares_grad(g: Any, op: Any, dy: Any) -> list[Any]:
     """Through the regularised normal equations; which of their two forms depends on the matrix's shape."""
+    if not op.attr("fast"):
+        raise ValueError("Gradient not defined for fast=False")
     a, b, x = op.matrix, op.rhs, op.output
     rows, columns = (None, None) if a.dims is None else a.dims[-2:]
     if rows is None or columns is None:

@@ -23,7 +23,6 @@ from penstock.graph.ir import Graph, Operation, Tensor
 from penstock.graph.rewrite import Copier, add_controls, copy, new_node
 from penstock.pipeline.frames import ENTER, Frame, Frames, has_loops
 
-
 _SMALL_CONSTANT = 1024  # bytes
 
 
@@ -31,7 +30,7 @@ def partition(graph: Graph, incarnations: dict[str, int], compress: bool = False
     """Splits `graph` by device. `compress` sends float32 values as bfloat16 (graph_options.enable_bfloat16_sendrecv)."""
     devices = list(dict.fromkeys(op.device for op in graph))
     if len(devices) <= 1:
-        return {device: graph for device in devices}
+        return dict.fromkeys(devices, graph)
     return _Partitioner(graph, devices, incarnations, compress).run()
 
 

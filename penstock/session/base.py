@@ -130,7 +130,7 @@ class BaseSession:
             except (KeyError, TypeError):
                 return self._first_run(fetches, feed_dict, None, None)
             slots = plan.slots
-            args = [slot.convert(value) for slot, value in zip(slots, feed_dict.values())] if slots else []  # type: ignore[union-attr] # noqa: B905
+            args = [slot.convert(value) for slot, value in zip(slots, feed_dict.values())] if slots else []  # type: ignore[union-attr]
             values = plan.prepared.run(args)
             if plan.wrap is not None:
                 values = plan.wrap(values)
@@ -216,7 +216,7 @@ class BaseSession:
                 self._check_open()
             if len(feed_args) != len(slots):
                 raise TypeError(f"callable takes {len(slots)} feed values ({len(feed_args)} given)")
-            args = [slot.convert(value) for slot, value in zip(slots, feed_args)]  # noqa: B905
+            args = [slot.convert(value) for slot, value in zip(slots, feed_args)]
             if options is None and run_metadata is None:
                 values = prepared.run(args)
             else:

@@ -18,9 +18,9 @@ import numpy as np
 
 from penstock import errors
 from penstock.graph.ir import Graph, Tensor
+from penstock.names import make_key
 from penstock.pipeline.prune import CLIENT_DEVICE_INCARNATION
 from penstock.pipeline.signature import Signature
-from penstock.names import make_key
 
 
 class PartialRun:

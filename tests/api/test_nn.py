@@ -428,3 +428,12 @@ def test_a_small_network_learns():
             sess.run(step, {x: stripes, y: labels})
         last = sess.run(loss, {x: stripes, y: labels})
     assert last < 0.2 * first
+
+
+@pytest.mark.parametrize(("default_id", "empty_row"), [(None, [0, 0]), (1, [10, 11])])
+def test_safe_embedding_lookup_sparse(default_id, empty_row):
+    table = np.array([[0, 1], [10, 11], [20, 21]], np.float32)
+    ids = tf.SparseTensor([[0, 0], [0, 1], [1, 0], [3, 2]], np.array([2, 0, -7, 1]), [4, 3])
+    value = run(tf.nn.safe_embedding_lookup_sparse(table, ids, default_id=default_id))
+    # Row 1 holds an invalid id only, row 2 nothing.
+    np.testing.assert_array_equal(value, [[10, 11], empty_row, empty_row, [10, 11]])

@@ -1,9 +1,9 @@
 """GraphDef in and out, and every check on the way."""
 
 import pytest
+from google.protobuf import text_format
 
 import penstock as tf
-from google.protobuf import text_format
 
 
 def graph_def(text):

@@ -195,11 +195,9 @@ def safe_embedding_lookup_sparse(
     with name_scope(name, "embedding_lookup", []) as scope:
         original_shape = sparse_ids.dense_shape
         rank = sparse_ids.dense_shape.shape.dims[0].value if sparse_ids.dense_shape.shape.dims else None
-        if rank is None:
-            leading = array_ops.size(original_shape) - 1
-        else:
-            leading = rank - 1
-        rows = math_reduce.reduce_prod(raw.Slice(original_shape, [0], array_ops.reshape(leading, [1])))
+        leading: Any = array_ops.size(original_shape) - 1 if rank is None else rank - 1
+        count: Any = array_ops.expand_dims(leading, 0) if rank is None else [leading]
+        rows = math_reduce.reduce_prod(raw.Slice(original_shape, [0], count))
         flat_shape = array_ops.stack([rows, gather(original_shape, leading)])
         flat_shape = math_ops.cast(flat_shape, dtypes.int64)
         reshaped = raw.SparseReshape(sparse_ids.indices, sparse_ids.dense_shape, flat_shape)
@@ -222,7 +220,7 @@ def safe_embedding_lookup_sparse(
         if default_id is None:
             flag = array_ops.tile(array_ops.reshape(empty, [-1, 1]), array_ops.stack([1, array_ops.shape(result)[1]]))
             result = where(flag, array_ops.zeros_like(result), result, name=scope)
-        head = raw.Slice(math_ops.cast(original_shape, dtypes.int32), [0], array_ops.reshape(leading, [1]))
+        head = raw.Slice(math_ops.cast(original_shape, dtypes.int32), [0], count)
         final = array_ops.reshape(result, array_ops.concat([head, array_ops.shape(result)[1:]], 0))
         if rank is not None:
             final.set_shape([*[None] * leading, *(result.shape.as_list()[1:] if result.dims is not None else [None])])

@@ -12,6 +12,7 @@ split by `Layout` into their batch, channel and spatial parts.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -120,6 +121,7 @@ def static_size(
     return (total - reach) // stride + 1
 
 
+@functools.lru_cache(4096)
 def slide(
     size: int, window: int, stride: int, padding: bytes, dilation: int = 1, pads: tuple[int, int] = (0, 0)
 ) -> Slide:

@@ -11,6 +11,7 @@ from penstock.graph.bind import bind
 from penstock.graph.ir import Graph, Operation, Tensor
 from penstock.graph.rewrite import topological
 from penstock.pipeline.optimise.edit import CONTROL_FLOW, Edit, is_pure
+from penstock.shapes import num_elements
 
 LARGEST_RESULT = 10 << 20  # bytes: a folded constant is kept in the executor for good
 _SHAPE_OPS = frozenset(("Shape", "Size", "Rank"))
@@ -103,6 +104,6 @@ def _fold_shape(op: Operation, edit: Edit, known: dict, no_control_flow: bool) -
     elif op.type == "Shape":
         value = np.array(dims, dtype.np)
     else:
-        value = np.array(int(np.prod(dims, dtype=np.int64)), dtype.np)
+        value = np.array(num_elements(dims), dtype.np)
     edit.constants[op] = [(dtype, value)]
     known[op.outputs[0]] = value

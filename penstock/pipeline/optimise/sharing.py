@@ -10,6 +10,7 @@ from penstock.formats.attr_value import TensorAttr
 from penstock.graph.ir import Graph, Operation
 from penstock.graph.rewrite import topological
 from penstock.pipeline.optimise.edit import Edit, is_pure
+from penstock.shapes import TensorShape
 
 _SMALL = 4096  # bytes: larger constants are compared by identity only
 
@@ -70,14 +71,14 @@ def same_attrs(a: dict[str, Any], b: dict[str, Any]) -> bool:
 def _same(x: Any, y: Any) -> bool:
     if x is y:
         return True
-    if isinstance(x, TensorAttr) or isinstance(y, TensorAttr):
-        return isinstance(x, TensorAttr) and isinstance(y, TensorAttr) and x.dtype is y.dtype and x.array.shape == y.array.shape and x.array.nbytes <= _SMALL and bool(np.array_equal(x.array, y.array))
-    if isinstance(x, float) and isinstance(y, float) and x != x and y != y:
-        return True
     if type(x) is not type(y):
         return False
+    if isinstance(x, TensorAttr):
+        return x.dtype is y.dtype and x.array.shape == y.array.shape and x.array.nbytes <= _SMALL and bool(np.array_equal(x.array, y.array))
     if isinstance(x, list):
         return len(x) == len(y) and all(_same(i, j) for i, j in zip(x, y, strict=True))
-    if hasattr(x, "_dims"):
+    if isinstance(x, TensorShape):
         return x._dims == y._dims  # TensorShape's == is TF's, which is not equality for unknown shapes
+    if isinstance(x, float):
+        return x == y or (x != x and y != y)
     return bool(x == y)
