@@ -10,12 +10,11 @@ import pytest
 
 from conformance.both import penstock, run_both, same_structure, structure_of, tensorflow
 
-
 pytest.importorskip("tensorflow")
 
 X = np.array([1.5, -2.0], np.float32)
 PROGRAMS = {}
-Pair = collections.namedtuple("Pair", "a b")
+Pair = collections.namedtuple("Pair", "a b")  # noqa: PYI024
 
 
 def program(feed=None, message=None, structure=False):

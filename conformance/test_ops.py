@@ -12,8 +12,6 @@ tensorflow = pytest.importorskip("tensorflow")
 tf1 = tensorflow.compat.v1
 tf1.disable_v2_behavior()
 
-from tensorflow.python.framework import op_def_library  # noqa: E402
-
 # What counts as equal, by type: (relative, absolute). TF's vectorised float functions are a few ulps off the true value.
 TOLERANCE = {
     "float16": (2e-2, 2e-3), "bfloat16": (4e-2, 2e-2), "float32": (2e-5, 2e-6), "float64": (1e-10, 1e-12),
@@ -55,9 +53,8 @@ def run(tf, case):
 
 def apply(tf, name, keywords):
     """The op by the names of its signature; TensorFlow's raw_ops rename some."""
-    if tf is penstock:
-        return getattr(tf.raw_ops, name)(**keywords)
-    return op_def_library.apply_op(name, **keywords)
+    renamed = PYTHON_NAMES.get(name, {})
+    return getattr(tf.raw_ops, name)(**{renamed.get(key, key): value for key, value in keywords.items()})
 
 
 def _plain(value):

@@ -11,14 +11,18 @@ OPTIMIZERS = {
     "momentum": lambda tf: tf.train.MomentumOptimizer(0.05, 0.9),
     "nesterov": lambda tf: tf.train.MomentumOptimizer(0.05, 0.9, use_nesterov=True),
     "adagrad": lambda tf: tf.train.AdagradOptimizer(0.3),
-    "adagrad_da": lambda tf: tf.train.AdagradDAOptimizer(0.3, tf.train.get_or_create_global_step(), l1_regularization_strength=0.001),
+    "adagrad_da": lambda tf: tf.train.AdagradDAOptimizer(
+        0.3, tf.train.get_or_create_global_step(), l1_regularization_strength=0.001
+    ),
     "adadelta": lambda tf: tf.train.AdadeltaOptimizer(1.0, epsilon=1e-4),
     "adam": lambda tf: tf.train.AdamOptimizer(0.05),
     "ftrl": lambda tf: tf.train.FtrlOptimizer(0.3, l1_regularization_strength=0.001, l2_regularization_strength=0.001),
     "ftrl_shrinking": lambda tf: tf.train.FtrlOptimizer(0.3, l2_shrinkage_regularization_strength=0.01),
     "rmsprop": lambda tf: tf.train.RMSPropOptimizer(0.02, momentum=0.5),
     "rmsprop_centered": lambda tf: tf.train.RMSPropOptimizer(0.02, centered=True),
-    "proximal_gradient_descent": lambda tf: tf.train.ProximalGradientDescentOptimizer(0.1, l1_regularization_strength=0.001),
+    "proximal_gradient_descent": lambda tf: tf.train.ProximalGradientDescentOptimizer(
+        0.1, l1_regularization_strength=0.001
+    ),
     "proximal_adagrad": lambda tf: tf.train.ProximalAdagradOptimizer(0.3, l2_regularization_strength=0.01),
 }
 
@@ -83,7 +87,9 @@ def schedule(tf, make):
 
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_learning_rate(name):
-    np.testing.assert_allclose(schedule(penstock(), SCHEDULES[name]), schedule(tensorflow(), SCHEDULES[name]), rtol=2e-6)
+    np.testing.assert_allclose(
+        schedule(penstock(), SCHEDULES[name]), schedule(tensorflow(), SCHEDULES[name]), rtol=2e-6
+    )
 
 
 def moving_average(tf, zero_debias):
@@ -91,7 +97,9 @@ def moving_average(tf, zero_debias):
         v = tf.Variable(0.0, name="v")
         r = tf.Variable(2.0, name="r", use_resource=True)
         x = tf.multiply(v, 2.0, name="x")
-        ema = tf.train.ExponentialMovingAverage(0.9, num_updates=tf.train.get_or_create_global_step(), zero_debias=zero_debias)
+        ema = tf.train.ExponentialMovingAverage(
+            0.9, num_updates=tf.train.get_or_create_global_step(), zero_debias=zero_debias
+        )
         change = tf.group(v.assign_add(1.0), r.assign_sub(0.5))
         with tf.control_dependencies([change]):
             update = ema.apply([v, r, x])

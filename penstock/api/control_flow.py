@@ -14,7 +14,8 @@ from penstock import dtypes
 from penstock.api.export import export
 from penstock.graph import nest
 from penstock.graph.constant import constant
-from penstock.graph.control_flow import CondContext, identity, merge, switch, with_dependencies, with_flows
+from penstock.graph.contexts import CondContext, with_flows
+from penstock.graph.control_flow import identity, merge, switch, with_dependencies
 from penstock.graph.convert import convert_to_tensor
 from penstock.graph.defaults import get_default_graph
 from penstock.graph.ir import Operation, Tensor
@@ -180,49 +181,37 @@ def while_loop(
             raise TypeError("'body' must be callable.")
         if isinstance(parallel_iterations, Tensor) or parallel_iterations < 1:
             raise TypeError("'parallel_iterations' must be a positive integer.")
-        loop_vars = list(loop_vars) if isinstance(loop_vars, nest.abc.MappingView) else loop_vars
         if not nest.is_nested(loop_vars):
             loop_vars = [loop_vars]
-        # One variable is handed to the caller as itself, and not as a list of one.
-        unwrap = len(loop_vars) == 1 and not return_same_structure
+        limit = None
         if maximum_iterations is not None:
-            maximum_iterations = convert_to_tensor(maximum_iterations, name="maximum_iterations")
-            if maximum_iterations.dims is not None and len(maximum_iterations.dims) != 0:
-                raise ValueError(f"'maximum_iterations' must be a scalar. Received shape: {maximum_iterations.shape}")
-            counter = constant(0, maximum_iterations.dtype, name="iteration_counter")
-            user_cond, user_body, limit = cond, body, maximum_iterations
-            if unwrap:
-                loop_vars = (counter, loop_vars[0])
-
-                def cond(i, lv):  # type: ignore[no-redef]
-                    return raw.LogicalAnd(raw.Less(i, limit), user_cond(lv))
-
-                def body(i, lv):  # type: ignore[no-redef]
-                    return raw.AddV2(i, 1, name="add"), user_body(lv)
-            else:
-                loop_vars = (counter, loop_vars)
-
-                def cond(i, lv):  # type: ignore[no-redef]
-                    return raw.LogicalAnd(raw.Less(i, limit), user_cond(*lv))
-
-                def body(i, lv):  # type: ignore[no-redef]
-                    return raw.AddV2(i, 1, name="add"), user_body(*lv)
-
-            unwrap = False
+            limit = convert_to_tensor(maximum_iterations, name="maximum_iterations")
+            if limit.dims is not None and len(limit.dims) != 0:
+                raise ValueError(f"'maximum_iterations' must be a scalar. Received shape: {limit.shape}")
+            # One variable is handed to the functions as itself, and not as a list of one.
+            single = len(loop_vars) == 1 and not return_same_structure
+            counter = constant(0, limit.dtype, name="iteration_counter")
+            cond, body = _limited(cond, body, limit, single)
+            loop_vars = (counter, loop_vars[0] if single else loop_vars)
             if shape_invariants is not None:
-                inner = shape_invariants if len(loop_vars) != 2 or not _is_single(shape_invariants, loop_vars) else shape_invariants[0]
-                shape_invariants = (counter.shape, inner)
-        context = WhileContext(
-            maximum_iterations=maximum_iterations, parallel_iterations=parallel_iterations, back_prop=back_prop, swap_memory=swap_memory
-        )
+                shape_invariants = (counter.shape, shape_invariants[0] if single else shape_invariants)
+        context = WhileContext(limit, parallel_iterations, back_prop, swap_memory)
         if context.outer_context is None:
             graph.add_to_collection(WHILE_CONTEXT, context)
         result = context.BuildLoop(cond, body, loop_vars, shape_invariants, return_same_structure)
-        return result[1] if maximum_iterations is not None else result
+        return result if limit is None else result[1]
 
 
-def _is_single(shape_invariants: Any, loop_vars: Any) -> bool:
-    return isinstance(shape_invariants, (list, tuple)) and len(shape_invariants) == 1 and not nest.is_nested(loop_vars[1])
+def _limited(cond: Callable[..., Any], body: Callable[..., Any], limit: Tensor, single: bool) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    """The loop's functions with a counter in front of the loop variables."""
+
+    def limited_cond(i: Tensor, variables: Any) -> Tensor:
+        return raw.LogicalAnd(raw.Less(i, limit), cond(variables) if single else cond(*variables))
+
+    def counting_body(i: Tensor, variables: Any) -> Any:
+        return raw.AddV2(i, 1, name="add"), body(variables) if single else body(*variables)
+
+    return limited_cond, counting_body
 
 
 # ---------------------------------------------------------------------------------------------------------------------

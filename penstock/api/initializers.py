@@ -79,12 +79,16 @@ class Constant(Initializer):
 
     def __init__(self, value: Any = 0, dtype: Any = dtypes.float32, verify_shape: bool = False) -> None:
         if not (np.isscalar(value) or isinstance(value, (list, tuple, np.ndarray))):
-            raise TypeError(f"Invalid type for initial value={value} of type: {type(value).__name__}. Expected Python scalar, list or tuple of values, or numpy.ndarray.")
+            raise TypeError(
+                f"Invalid type for initial value={value} of type: {type(value).__name__}. Expected Python scalar, list or tuple of values, or numpy.ndarray."
+            )
         self.value = value
         self.dtype = dtypes.as_dtype(dtype)
         self._verify_shape = verify_shape
 
-    def __call__(self, shape: Any, dtype: Any = None, partition_info: Any = None, verify_shape: bool | None = None) -> Tensor:
+    def __call__(
+        self, shape: Any, dtype: Any = None, partition_info: Any = None, verify_shape: bool | None = None
+    ) -> Tensor:
         check = self._verify_shape if verify_shape is None else verify_shape
         return constant(self.value, dtype=self.dtype if dtype is None else dtype, shape=shape, verify_shape=check)
 
@@ -96,14 +100,18 @@ class Constant(Initializer):
 class RandomUniform(Initializer):
     """Uniform numbers in [minval, maxval)."""
 
-    def __init__(self, minval: Any = 0.0, maxval: Any = None, seed: int | None = None, dtype: Any = dtypes.float32) -> None:
+    def __init__(
+        self, minval: Any = 0.0, maxval: Any = None, seed: int | None = None, dtype: Any = dtypes.float32
+    ) -> None:
         self.minval = minval
         self.maxval = maxval
         self.seed = seed
         self.dtype = dtypes.as_dtype(dtype)
 
     def __call__(self, shape: Any, dtype: Any = None, partition_info: Any = None) -> Tensor:
-        return resolve("random_uniform")(shape, self.minval, self.maxval, self.dtype if dtype is None else dtype, seed=self.seed)
+        return resolve("random_uniform")(
+            shape, self.minval, self.maxval, self.dtype if dtype is None else dtype, seed=self.seed
+        )
 
     def get_config(self) -> dict[str, Any]:
         return {"minval": self.minval, "maxval": self.maxval, "seed": self.seed, "dtype": self.dtype.name}
@@ -113,14 +121,18 @@ class RandomUniform(Initializer):
 class RandomNormal(Initializer):
     """Normally distributed numbers."""
 
-    def __init__(self, mean: Any = 0.0, stddev: Any = 1.0, seed: int | None = None, dtype: Any = dtypes.float32) -> None:
+    def __init__(
+        self, mean: Any = 0.0, stddev: Any = 1.0, seed: int | None = None, dtype: Any = dtypes.float32
+    ) -> None:
         self.mean = mean
         self.stddev = stddev
         self.seed = seed
         self.dtype = _float_dtype(dtype)
 
     def __call__(self, shape: Any, dtype: Any = None, partition_info: Any = None) -> Tensor:
-        return resolve("random_normal")(shape, self.mean, self.stddev, self.dtype if dtype is None else dtype, seed=self.seed)
+        return resolve("random_normal")(
+            shape, self.mean, self.stddev, self.dtype if dtype is None else dtype, seed=self.seed
+        )
 
     def get_config(self) -> dict[str, Any]:
         return {"mean": self.mean, "stddev": self.stddev, "seed": self.seed, "dtype": self.dtype.name}
@@ -130,14 +142,18 @@ class RandomNormal(Initializer):
 class TruncatedNormal(Initializer):
     """Normally distributed numbers, those further than two standard deviations from the mean drawn again."""
 
-    def __init__(self, mean: Any = 0.0, stddev: Any = 1.0, seed: int | None = None, dtype: Any = dtypes.float32) -> None:
+    def __init__(
+        self, mean: Any = 0.0, stddev: Any = 1.0, seed: int | None = None, dtype: Any = dtypes.float32
+    ) -> None:
         self.mean = mean
         self.stddev = stddev
         self.seed = seed
         self.dtype = _float_dtype(dtype)
 
     def __call__(self, shape: Any, dtype: Any = None, partition_info: Any = None) -> Tensor:
-        return resolve("truncated_normal")(shape, self.mean, self.stddev, self.dtype if dtype is None else dtype, seed=self.seed)
+        return resolve("truncated_normal")(
+            shape, self.mean, self.stddev, self.dtype if dtype is None else dtype, seed=self.seed
+        )
 
     def get_config(self) -> dict[str, Any]:
         return {"mean": self.mean, "stddev": self.stddev, "seed": self.seed, "dtype": self.dtype.name}
@@ -188,7 +204,9 @@ class VarianceScaling(Initializer):
             raise ValueError(f"Argument `mode` should be one of ('fan_in', 'fan_out', 'fan_avg'). Received: {mode}")
         distribution = distribution.lower()
         if distribution not in ("normal", "uniform", "truncated_normal", "untruncated_normal"):
-            raise ValueError(f"Argument `distribution` should be one of ('normal', 'uniform', 'truncated_normal', 'untruncated_normal'). Received: {distribution}")
+            raise ValueError(
+                f"Argument `distribution` should be one of ('normal', 'uniform', 'truncated_normal', 'untruncated_normal'). Received: {distribution}"
+            )
         self.scale = scale
         self.mode = mode
         self.distribution = distribution
@@ -208,7 +226,13 @@ class VarianceScaling(Initializer):
         return resolve("random_uniform")(shape, -limit, limit, dtype, seed=self.seed)
 
     def get_config(self) -> dict[str, Any]:
-        return {"scale": self.scale, "mode": self.mode, "distribution": self.distribution, "seed": self.seed, "dtype": self.dtype.name}
+        return {
+            "scale": self.scale,
+            "mode": self.mode,
+            "distribution": self.distribution,
+            "seed": self.seed,
+            "dtype": self.dtype.name,
+        }
 
 
 @export("glorot_uniform_initializer", "initializers.glorot_uniform")
@@ -270,7 +294,9 @@ class Orthogonal(Initializer):
         dtype = self.dtype if dtype is None else dtype
         sizes = [int(d) for d in shape]
         if len(sizes) < 2:
-            raise ValueError(f"The tensor to initialize, specified by argument `shape` must be at least two-dimensional. Received shape={shape}")
+            raise ValueError(
+                f"The tensor to initialize, specified by argument `shape` must be at least two-dimensional. Received shape={shape}"
+            )
         rows, columns = math.prod(sizes[:-1]), sizes[-1]
         flat = (columns, rows) if rows < columns else (rows, columns)
         q, r = raw.Qr(resolve("random_normal")(flat, dtype=dtype, seed=self.seed), full_matrices=False)
@@ -295,7 +321,9 @@ class Identity(Initializer):
     def __call__(self, shape: Any, dtype: Any = None, partition_info: Any = None) -> Tensor:
         whole = shape if partition_info is None else partition_info.full_shape
         if len(whole) != 2:
-            raise ValueError(f"The tensor to initialize, specified by argument `shape` must be at least two-dimensional. Received shape={shape}")
+            raise ValueError(
+                f"The tensor to initialize, specified by argument `shape` must be at least two-dimensional. Received shape={shape}"
+            )
         matrix = resolve("eye")(*[int(d) for d in whole], dtype=self.dtype if dtype is None else dtype)
         if partition_info is not None:
             matrix = resolve("slice")(matrix, partition_info.var_offset, shape)

@@ -38,7 +38,12 @@ def Assert(condition: Any, data: list[Any], summarize: int | None = None, name: 
 
 @export("Print")
 def Print(
-    input_: Any, data: list[Any], message: str | None = None, first_n: int | None = None, summarize: int | None = None, name: str | None = None
+    input_: Any,
+    data: list[Any],
+    message: str | None = None,
+    first_n: int | None = None,
+    summarize: int | None = None,
+    name: str | None = None,
 ) -> Tensor:
     """`input_`; running it prints `message` and `data` to stderr, the first `first_n` times only if that is given."""
     return raw.Print(input_, data, message=message, first_n=first_n, summarize=summarize, name=name)
@@ -87,12 +92,19 @@ def print(*inputs: Any, **kwargs: Any) -> Operation:
     stream = _stream_name(output_stream)
     end = "" if end is None else end
     # A single string tensor is printed as it is, without quotes.
-    if len(inputs) == 1 and isinstance(inputs[0], Tensor) and inputs[0].dtype == dtypes.string and inputs[0].dims in ((), None):
+    if (
+        len(inputs) == 1
+        and isinstance(inputs[0], Tensor)
+        and inputs[0].dtype == dtypes.string
+        and inputs[0].dims in ((), None)
+    ):
         text = inputs[0]
     else:
         tensors: list[Tensor] = []
         template = sep.join(_template(value, tensors) for value in inputs)
-        text = raw.StringFormat(tensors, template=template, placeholder="{}", summarize=summarize, name=name and name + "_format")
+        text = raw.StringFormat(
+            tensors, template=template, placeholder="{}", summarize=summarize, name=name and name + "_format"
+        )
     return raw.PrintV2(text, output_stream=stream, end=end, name=name)
 
 
@@ -115,3 +127,9 @@ def _template(value: Any, tensors: list[Tensor]) -> str:
                 holes.append(item)
         return pprint.pformat(nest.pack_sequence_as(value, holes))
     return str(value)
+
+
+@export("timestamp")
+def timestamp(name: str | None = None) -> Tensor:
+    """The time in seconds since 1970, as a float64 scalar, each time it runs."""
+    return raw.Timestamp(name=name)

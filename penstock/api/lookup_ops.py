@@ -61,7 +61,9 @@ class TableInitializer:
 class KeyValueTensorInitializer(TableInitializer):
     """Fills a table from a tensor of keys and a tensor of values."""
 
-    def __init__(self, keys: Any, values: Any, key_dtype: Any = None, value_dtype: Any = None, name: str | None = None) -> None:
+    def __init__(
+        self, keys: Any, values: Any, key_dtype: Any = None, value_dtype: Any = None, name: str | None = None
+    ) -> None:
         self._keys = convert_to_tensor(keys, dtype=key_dtype, name="keys")
         self._values = convert_to_tensor(values, dtype=value_dtype, name="values")
         self._name = name if name is not None else "key_value_init"
@@ -101,9 +103,13 @@ class TextFileInitializer(TableInitializer):
             raise ValueError(f"`value_index` should be >= -2, received: {value_index}.")
         for index, dtype, what in ((key_index, key_dtype, "key"), (value_index, value_dtype, "value")):
             if index == TextFileIndex.LINE_NUMBER and dtype not in (dtypes.int64, dtypes.int32):
-                raise ValueError(f"`{what}_dtype` must be int64 if `{what}_index` is {TextFileIndex.LINE_NUMBER}, received: {dtype}")
+                raise ValueError(
+                    f"`{what}_dtype` must be int64 if `{what}_index` is {TextFileIndex.LINE_NUMBER}, received: {dtype}"
+                )
             if index == TextFileIndex.WHOLE_LINE and dtype not in (dtypes.string, dtypes.int64, dtypes.int32):
-                raise ValueError(f"`{what}_dtype` should be either integer or string for `{what}_index` {TextFileIndex.WHOLE_LINE}, received: {dtype}")
+                raise ValueError(
+                    f"`{what}_dtype` should be either integer or string for `{what}_index` {TextFileIndex.WHOLE_LINE}, received: {dtype}"
+                )
         if vocab_size is not None and vocab_size <= 0:
             raise ValueError(f"`vocab_size` should be > 0, received: {vocab_size}")
         self._filename = filename
@@ -172,10 +178,14 @@ class _Table:
     def lookup(self, keys: Any, name: str | None = None) -> Any:
         """The values of `keys` (a tensor, or a SparseTensor, whose values are looked up)."""
         sparse = keys if isinstance(keys, SparseTensor) else None
-        tensor = convert_to_tensor(sparse.values if sparse is not None else keys, dtype=self._key_dtype_for(keys), name="keys")
+        tensor = convert_to_tensor(
+            sparse.values if sparse is not None else keys, dtype=self._key_dtype_for(keys), name="keys"
+        )
         if tensor.dtype.base_dtype != self._key_dtype:
             raise TypeError(f"Dtype of argument `keys` must be {self._key_dtype}, received: {tensor.dtype}")
-        values = self._in_scope(name, "Lookup", lambda: raw.LookupTableFindV2(self._resource_handle, tensor, self._default_value))
+        values = self._in_scope(
+            name, "Lookup", lambda: raw.LookupTableFindV2(self._resource_handle, tensor, self._default_value)
+        )
         return values if sparse is None else SparseTensor(sparse.indices, values, sparse.dense_shape)
 
     def _key_dtype_for(self, keys: Any) -> Any:
@@ -201,9 +211,17 @@ class StaticHashTable(_Table):
     array([ 2, -1])
     """
 
-    def __init__(self, initializer: TableInitializer, default_value: Any, name: str | None = None, experimental_is_anonymous: bool = False) -> None:
+    def __init__(
+        self,
+        initializer: TableInitializer,
+        default_value: Any,
+        name: str | None = None,
+        experimental_is_anonymous: bool = False,
+    ) -> None:
         if not isinstance(initializer, TableInitializer):
-            raise TypeError(f"initializer must be a table initializer such as tf.lookup.KeyValueTensorInitializer, got {initializer!r}")
+            raise TypeError(
+                f"initializer must be a table initializer such as tf.lookup.KeyValueTensorInitializer, got {initializer!r}"
+            )
         default = convert_to_tensor(default_value, dtype=initializer.value_dtype)
         types = {"key_dtype": initializer.key_dtype, "value_dtype": initializer.value_dtype}
         if experimental_is_anonymous:
@@ -232,10 +250,18 @@ class StaticVocabularyTable:
                 raise TypeError(f"Invalid `key_dtype`, expected integer or string, but got {initializer.key_dtype}")
             if initializer.value_dtype != dtypes.int64:
                 raise TypeError(f"Invalid `value_dtype`, expected {dtypes.int64} but got {initializer.value_dtype}.")
-            self._table = StaticHashTable(initializer, default_value=-1, name=name, experimental_is_anonymous=experimental_is_anonymous)
+            self._table = StaticHashTable(
+                initializer, default_value=-1, name=name, experimental_is_anonymous=experimental_is_anonymous
+            )
         self._name = name or (self._table.name if self._table is not None else "hash_bucket")
         self._num_oov_buckets = num_oov_buckets
-        self._key_dtype = dtypes.as_dtype(lookup_key_dtype) if lookup_key_dtype is not None else initializer.key_dtype if initializer is not None else dtypes.string
+        self._key_dtype = (
+            dtypes.as_dtype(lookup_key_dtype)
+            if lookup_key_dtype is not None
+            else initializer.key_dtype
+            if initializer is not None
+            else dtypes.string
+        )
 
     @property
     def key_dtype(self) -> dtypes.DType:
@@ -275,7 +301,9 @@ class StaticVocabularyTable:
             buckets = raw.StringToHashBucketFast(text, num_buckets=self._num_oov_buckets, name="hash_bucket")
             if self._table is None:
                 return buckets
-            ids = self._table.lookup(tensor if tensor.dtype == self._table.key_dtype else raw.Cast(tensor, DstT=self._table.key_dtype))
+            ids = self._table.lookup(
+                tensor if tensor.dtype == self._table.key_dtype else raw.Cast(tensor, DstT=self._table.key_dtype)
+            )
             return raw.SelectV2(raw.NotEqual(ids, self._table.default_value), ids, buckets + self._table.size())
 
     def __getitem__(self, keys: Any) -> Any:
@@ -287,7 +315,9 @@ class _MutableTable(_Table):
         """An op that adds entries, replacing those of equal key."""
         keys = convert_to_tensor(keys, self._key_dtype, name="keys")
         values = convert_to_tensor(values, self._value_dtype, name="values")
-        return self._in_scope(name, "lookup_table_insert", lambda: raw.LookupTableInsertV2(self._resource_handle, keys, values))
+        return self._in_scope(
+            name, "lookup_table_insert", lambda: raw.LookupTableInsertV2(self._resource_handle, keys, values)
+        )
 
     insert_or_assign = insert
 
@@ -337,7 +367,12 @@ class DenseHashTable(_MutableTable):
         default = convert_to_tensor(default_value, dtype=value_dtype, name="default_value")
         empty = convert_to_tensor(empty_key, dtype=key_dtype, name="empty_key")
         deleted = convert_to_tensor(deleted_key, dtype=key_dtype, name="deleted_key")
-        options = {"value_dtype": value_dtype, "value_shape": default.shape, "initial_num_buckets": initial_num_buckets, "name": name}
+        options = {
+            "value_dtype": value_dtype,
+            "value_shape": default.shape,
+            "initial_num_buckets": initial_num_buckets,
+            "name": name,
+        }
         if experimental_is_anonymous:
             handle = raw.AnonymousMutableDenseHashTable(empty, deleted, **options)
         else:

@@ -244,14 +244,14 @@ def xlog1py(x: Any, y: Any, name: str | None = None) -> Tensor:
 
 
 @export("pow", "math.pow")
-def pow(x: Any, y: Any, name: str | None = None) -> Tensor:  # noqa: A001 - TF's name
+def pow(x: Any, y: Any, name: str | None = None) -> Tensor:
     """x to the power y. Integers to negative powers are an InvalidArgumentError."""
     with name_scope(name, "Pow", [x]) as scope:
         return raw.Pow(x, y, name=scope)
 
 
 @export("abs", "math.abs")
-def abs(x: Any, name: str | None = None) -> Any:  # noqa: A001 - TF's name
+def abs(x: Any, name: str | None = None) -> Any:
     """The absolute value; for complex numbers the modulus, as a real tensor."""
     if isinstance(x, SparseTensor):
         return map_values(abs, x, name)
@@ -263,7 +263,7 @@ def abs(x: Any, name: str | None = None) -> Any:  # noqa: A001 - TF's name
 
 
 @export("round", "math.round")
-def round(x: Any, name: str | None = None) -> Tensor:  # noqa: A001 - TF's name
+def round(x: Any, name: str | None = None) -> Tensor:
     """The nearest whole number; halves go to the even one. Integers come back as they are."""
     if isinstance(x, SparseTensor):
         return map_values(round, x, name)
@@ -443,7 +443,7 @@ to_complex128 = _to(dtypes.complex128, "to_complex128", "ToComplex128")
 
 
 @export("complex", "dtypes.complex")
-def complex(real: Any, imag: Any, name: str | None = None) -> Tensor:  # noqa: A001 - TF's name
+def complex(real: Any, imag: Any, name: str | None = None) -> Tensor:
     """The complex number real + i * imag; both parts float32 or both float64."""
     real = convert_to_tensor(real, name="real")
     imag = convert_to_tensor(imag, name="imag")
@@ -462,7 +462,7 @@ def complex(real: Any, imag: Any, name: str | None = None) -> Tensor:  # noqa: A
 
 
 @export("real", "math.real")
-def real(input: Any, name: str | None = None) -> Tensor:  # noqa: A002 - TF's name
+def real(input: Any, name: str | None = None) -> Tensor:
     """The real part; real tensors come back as they are."""
     with name_scope(name, "Real", [input]) as scope:
         input = convert_to_tensor(input, name="input")
@@ -470,7 +470,7 @@ def real(input: Any, name: str | None = None) -> Tensor:  # noqa: A002 - TF's na
 
 
 @export("imag", "math.imag")
-def imag(input: Any, name: str | None = None) -> Tensor:  # noqa: A002 - TF's name
+def imag(input: Any, name: str | None = None) -> Tensor:
     """The imaginary part; zeros for a real tensor."""
     with name_scope(name, "Imag", [input]) as scope:
         input = convert_to_tensor(input, name="input")
@@ -482,7 +482,7 @@ def imag(input: Any, name: str | None = None) -> Tensor:  # noqa: A002 - TF's na
 
 
 @export("angle", "math.angle")
-def angle(input: Any, name: str | None = None) -> Tensor:  # noqa: A002 - TF's name
+def angle(input: Any, name: str | None = None) -> Tensor:
     """The argument of complex numbers, in (-pi, pi]; 0 or pi for real ones."""
     with name_scope(name, "Angle", [input]) as scope:
         input = convert_to_tensor(input, name="input")

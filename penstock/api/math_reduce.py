@@ -120,7 +120,7 @@ def reduce_logsumexp(
 @export("count_nonzero", "math.count_nonzero")
 def count_nonzero(
     input_tensor: Any = None, axis: Any = None, keepdims: bool | None = None, dtype: Any = dtypes.int64, name: str | None = None,
-    reduction_indices: Any = None, keep_dims: bool | None = None, input: Any = None,  # noqa: A002
+    reduction_indices: Any = None, keep_dims: bool | None = None, input: Any = None,
 ) -> Tensor:  # fmt: skip
     """How many elements are not 0 (for strings: not empty) over `axis`."""
     input_tensor = one_of(input_tensor, input, "input_tensor", "input")
@@ -141,11 +141,11 @@ def count_nonzero(
 
 
 def _position(op_type: str, name: str, doc: str) -> Callable[..., Tensor]:
-    def function(input: Any, axis: Any = None, name: str | None = None, dimension: Any = None, output_type: Any = dtypes.int64) -> Tensor:  # noqa: A002
+    def function(input: Any, axis: Any = None, name: str | None = None, dimension: Any = None, output_type: Any = dtypes.int64) -> Tensor:
         axis = one_of(axis, dimension, "axis", "dimension")
         return getattr(raw, op_type)(input, 0 if axis is None else axis, output_type=output_type, name=name)
 
-    def old(input: Any, dimension: Any, output_type: Any = dtypes.int64, name: str | None = None) -> Tensor:  # noqa: A002
+    def old(input: Any, dimension: Any, output_type: Any = dtypes.int64, name: str | None = None) -> Tensor:
         return getattr(raw, op_type)(input, dimension, output_type=output_type, name=name)
 
     function.__name__ = function.__qualname__ = name
@@ -257,7 +257,7 @@ def _spaced(start: Tensor, stop: Tensor, num: Tensor, axis: Any) -> Tensor:
 
 
 @export("norm", "linalg.norm")
-def norm(tensor: Any, ord: Any = "euclidean", axis: Any = None, keepdims: bool | None = None, name: str | None = None, keep_dims: bool | None = None) -> Tensor:  # noqa: A002
+def norm(tensor: Any, ord: Any = "euclidean", axis: Any = None, keepdims: bool | None = None, name: str | None = None, keep_dims: bool | None = None) -> Tensor:
     """Norms of vectors (`axis` None or a number) and matrices (`axis` a pair).
 
     `ord` is "euclidean", "fro", 1, 2, np.inf or another positive number for vectors; "euclidean", "fro", 1, 2 or np.inf for
@@ -289,7 +289,7 @@ def norm(tensor: Any, ord: Any = "euclidean", axis: Any = None, keepdims: bool |
         return result if keepdims else squeeze(result, axis)
 
 
-def _norm(x: Tensor, ord: Any, axis: Any, is_matrix: bool) -> Tensor:  # noqa: A002
+def _norm(x: Tensor, ord: Any, axis: Any, is_matrix: bool) -> Tensor:
     """The norm with its axes kept."""
     if ord in ("fro", "euclidean", 2, 2.0):
         return raw.Sqrt(reduce_node("Sum", x * math_ops.conj(x), axis, True))  # type: ignore[operator]
@@ -324,7 +324,7 @@ def _matrix_norm(x: Tensor, axis: tuple[int, ...]) -> Tensor:
 
 
 @export("linalg.normalize")
-def normalize(tensor: Any, ord: Any = "euclidean", axis: Any = None, name: str | None = None) -> tuple[Tensor, Tensor]:  # noqa: A002
+def normalize(tensor: Any, ord: Any = "euclidean", axis: Any = None, name: str | None = None) -> tuple[Tensor, Tensor]:
     """(tensor / norm, norm), where the norm keeps its axes."""
     with name_scope(name, "normalize", [tensor]):
         x = convert_to_tensor(tensor)

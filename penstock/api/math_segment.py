@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-
 from penstock import dtypes
 from penstock.api import math_ops
 from penstock.api.array_ops import rank, reshape, shape, size

@@ -76,7 +76,9 @@ class PartitionedVariable:
                 return raw.Identity(self._variable_list[0], name=self._name)
         axes = self._partition_axes()
         if len(axes) > 1:
-            raise NotImplementedError(f"Cannot concatenate along more than one dimension: {axes}. Multi-axis partition concat is not supported")
+            raise NotImplementedError(
+                f"Cannot concatenate along more than one dimension: {axes}. Multi-axis partition concat is not supported"
+            )
         with graph.name_scope(self._name + "/ConcatPartitions/"):
             joined = raw.ConcatV2(list(self._variable_list), axes[0], name="concat")
         with graph.name_scope(None):
@@ -101,21 +103,33 @@ class PartitionedVariable:
 
     def assign(self, value: Any, use_locking: bool = False, name: str | None = None, read_value: bool = True) -> Any:
         """Assigns to every part; the list of results."""
-        done = self._each(lambda v, part: v.assign(part, use_locking=use_locking, name=name, read_value=read_value), value)
+        done = self._each(
+            lambda v, part: v.assign(part, use_locking=use_locking, name=name, read_value=read_value), value
+        )
         return list(done)
 
-    def assign_add(self, value: Any, use_locking: bool = False, name: str | None = None, read_value: bool = True) -> Any:
+    def assign_add(
+        self, value: Any, use_locking: bool = False, name: str | None = None, read_value: bool = True
+    ) -> Any:
         """Adds to every part; the list of results."""
-        return self._each(lambda v, part: v.assign_add(part, use_locking=use_locking, name=name, read_value=read_value), value)
+        return self._each(
+            lambda v, part: v.assign_add(part, use_locking=use_locking, name=name, read_value=read_value), value
+        )
 
-    def assign_sub(self, value: Any, use_locking: bool = False, name: str | None = None, read_value: bool = True) -> Any:
+    def assign_sub(
+        self, value: Any, use_locking: bool = False, name: str | None = None, read_value: bool = True
+    ) -> Any:
         """Subtracts from every part; the list of results."""
-        return self._each(lambda v, part: v.assign_sub(part, use_locking=use_locking, name=name, read_value=read_value), value)
+        return self._each(
+            lambda v, part: v.assign_sub(part, use_locking=use_locking, name=name, read_value=read_value), value
+        )
 
 
 def _to_tensor(value: PartitionedVariable, dtype: Any = None, name: str | None = None, as_ref: bool = False) -> Any:
     if dtype is not None and not dtypes.as_dtype(dtype).is_compatible_with(value.dtype):
-        raise ValueError(f"Incompatible type conversion requested to type '{dtypes.as_dtype(dtype).name}' for variable of type '{value.dtype.name}'")
+        raise ValueError(
+            f"Incompatible type conversion requested to type '{dtypes.as_dtype(dtype).name}' for variable of type '{value.dtype.name}'"
+        )
     if as_ref:
         raise NotImplementedError("PartitionedVariable doesn't support being used as a reference.")
     return value.as_tensor()
@@ -140,10 +154,15 @@ def _checked(shape: Any, dtype: Any) -> tuple[TensorShape, dtypes.DType]:
 
 
 @export("variable_axis_size_partitioner")
-def variable_axis_size_partitioner(max_shard_bytes: int, axis: int = 0, bytes_per_string_element: int = 16, max_shards: int | None = None) -> Callable[..., list[int]]:
+def variable_axis_size_partitioner(
+    max_shard_bytes: int, axis: int = 0, bytes_per_string_element: int = 16, max_shards: int | None = None
+) -> Callable[..., list[int]]:
     """Splits along `axis` so that no part takes more than `max_shard_bytes`, into at most `max_shards` parts."""
     if max_shard_bytes < 1 or bytes_per_string_element < 1:
-        raise ValueError("Both max_shard_bytes and bytes_per_string_element must be positive. Currently, max_shard_bytes is " f"{max_shard_bytes} and bytes_per_string_element is {bytes_per_string_element}")
+        raise ValueError(
+            "Both max_shard_bytes and bytes_per_string_element must be positive. Currently, max_shard_bytes is "
+            f"{max_shard_bytes} and bytes_per_string_element is {bytes_per_string_element}"
+        )
     if max_shards and max_shards < 1:
         raise ValueError("max_shards must be positive.")
 
@@ -166,7 +185,9 @@ def variable_axis_size_partitioner(max_shard_bytes: int, axis: int = 0, bytes_pe
 
 
 @export("min_max_variable_partitioner")
-def min_max_variable_partitioner(max_partitions: int = 1, axis: int = 0, min_slice_size: int = 256 << 10, bytes_per_string_element: int = 16) -> Callable[..., list[int]]:
+def min_max_variable_partitioner(
+    max_partitions: int = 1, axis: int = 0, min_slice_size: int = 256 << 10, bytes_per_string_element: int = 16
+) -> Callable[..., list[int]]:
     """Splits along `axis` into at most `max_partitions` parts of at least `min_slice_size` bytes."""
 
     def partitioner(shape: Any, dtype: Any) -> list[int]:

@@ -50,7 +50,9 @@ class RefVariable(Variable):
                 raise ValueError("variable_def and initial_value are mutually exclusive.")
             self._from_proto(variable_def, import_scope)
             return
-        self._synchronization, self._aggregation, self._trainable = checked_options(synchronization, aggregation, trainable, name)
+        self._synchronization, self._aggregation, self._trainable = checked_options(
+            synchronization, aggregation, trainable, name
+        )
         if initial_value is None:
             raise ValueError("initial_value must be specified.")
         keys = checked_collections(collections, self._trainable)
@@ -61,7 +63,9 @@ class RefVariable(Variable):
             self._create(graph, initial_value, name, dtype, validate_shape, caching_device)
             graph.add_to_collections(keys, self)
 
-    def _create(self, graph: Graph, initial_value: Any, name: str | None, dtype: Any, validate_shape: bool, caching_device: Any) -> None:
+    def _create(
+        self, graph: Graph, initial_value: Any, name: str | None, dtype: Any, validate_shape: bool, caching_device: Any
+    ) -> None:
         with graph.name_scope("Variable" if name is None else name) as scope:
             if callable(initial_value):
                 own = scope[:-1].encode()
@@ -177,11 +181,15 @@ class RefVariable(Variable):
         """Makes `value` the new value; the result is the variable after the assignment."""
         return self._done(raw.Assign(self._variable, value, use_locking=use_locking, name=name), read_value)
 
-    def assign_add(self, delta: Any, use_locking: bool = False, name: str | None = None, read_value: bool = True) -> Any:
+    def assign_add(
+        self, delta: Any, use_locking: bool = False, name: str | None = None, read_value: bool = True
+    ) -> Any:
         """Adds `delta`; the result is the variable after the addition."""
         return self._done(raw.AssignAdd(self._variable, delta, use_locking=use_locking, name=name), read_value)
 
-    def assign_sub(self, delta: Any, use_locking: bool = False, name: str | None = None, read_value: bool = True) -> Any:
+    def assign_sub(
+        self, delta: Any, use_locking: bool = False, name: str | None = None, read_value: bool = True
+    ) -> Any:
         """Subtracts `delta`; the result is the variable after the subtraction."""
         return self._done(raw.AssignSub(self._variable, delta, use_locking=use_locking, name=name), read_value)
 
@@ -192,7 +200,9 @@ class RefVariable(Variable):
     def _scatter(self, kind: str, delta: Any, use_locking: bool, name: str | None) -> Tensor:
         if not isinstance(delta, IndexedSlices):
             raise TypeError(f"sparse_delta is not IndexedSlices: {delta}")
-        return getattr(raw, "Scatter" + kind)(self._variable, delta.indices, delta.values, use_locking=use_locking, name=name)
+        return getattr(raw, "Scatter" + kind)(
+            self._variable, delta.indices, delta.values, use_locking=use_locking, name=name
+        )
 
     def scatter_add(self, sparse_delta: IndexedSlices, use_locking: bool = False, name: str | None = None) -> Tensor:
         """Adds the slices to the rows they name."""
@@ -222,7 +232,9 @@ class RefVariable(Variable):
         """Replaces the rows that the slices name."""
         return self._scatter("Update", sparse_delta, use_locking, name)
 
-    def batch_scatter_update(self, sparse_delta: IndexedSlices, use_locking: bool = False, name: str | None = None) -> Tensor:
+    def batch_scatter_update(
+        self, sparse_delta: IndexedSlices, use_locking: bool = False, name: str | None = None
+    ) -> Tensor:
         """Replaces rows within each batch entry."""
         from penstock.api.state_ops import batch_scatter_update
 
@@ -244,7 +256,9 @@ class RefVariable(Variable):
         masks = {key: node.attrs[key] for key in node.attrs if key.endswith("_mask")}
         graph = node.graph
         with graph.name_scope(None):
-            return raw.StridedSliceAssign(self._variable, *node.inputs[1:], value, name=name or node.name + "/_assign", **masks)
+            return raw.StridedSliceAssign(
+                self._variable, *node.inputs[1:], value, name=name or node.name + "/_assign", **masks
+            )
 
 
 __all__ = ["RefVariable", "VariableAggregation", "VariableSynchronization"]

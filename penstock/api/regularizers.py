@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock.api.export import export
+from penstock.api.export import export, resolve
 from penstock.graph.constant import constant
 from penstock.graph.defaults import get_default_graph
 from penstock.graph.ir import Tensor
@@ -39,11 +39,21 @@ def get_regularization_loss(scope: str | None = None, name: str = "total_regular
 
 
 @export("losses.get_total_loss")
-def get_total_loss(add_regularization_losses: bool = True, name: str = "total_loss", scope: str | None = None) -> Tensor:
+def get_total_loss(
+    add_regularization_losses: bool = True, name: str = "total_loss", scope: str | None = None
+) -> Tensor:
     """The sum of all losses; ValueError if there are none at all."""
     losses = get_losses(scope=scope)
     if add_regularization_losses:
         losses = losses + get_regularization_losses(scope=scope)
     if not losses:
-        raise ValueError("The sum of losses is empty: no loss was added to the collection. Use tf.losses.add_loss or a function of tf.losses.")
+        raise ValueError(
+            "The sum of losses is empty: no loss was added to the collection. Use tf.losses.add_loss or a function of tf.losses."
+        )
     return raw.AddN(losses, name=name)
+
+
+@export("nn.scale_regularization_loss")
+def scale_regularization_loss(regularization_loss: Any) -> Tensor:
+    """The sum of a regularization loss, as each replica should add it; there is one replica."""
+    return resolve("reduce_sum")(regularization_loss)

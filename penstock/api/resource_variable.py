@@ -54,9 +54,13 @@ class ResourceVariable(Variable):
                 raise ValueError("The variable_def and initial_value args to `tf.Variable` are mutually exclusive.")
             self._from_proto(variable_def, import_scope)
             return
-        self._synchronization, self._aggregation, self._trainable = checked_options(synchronization, aggregation, trainable, name)
+        self._synchronization, self._aggregation, self._trainable = checked_options(
+            synchronization, aggregation, trainable, name
+        )
         if initial_value is None:
-            raise ValueError("The `initial_value` arg to `tf.Variable` must be specified except when you are not providing a `variable_def`.")
+            raise ValueError(
+                "The `initial_value` arg to `tf.Variable` must be specified except when you are not providing a `variable_def`."
+            )
         keys = checked_collections(collections, self._trainable)
         if constraint is not None and not callable(constraint):
             raise ValueError("The `constraint` argument must be a callable.")
@@ -73,19 +77,31 @@ class ResourceVariable(Variable):
             with graph._attr_scope({"_class": [b"loc:@" + own.encode()]}):
                 # The initial value is made where the variable is, whatever device scopes are open.
                 with graph.name_scope("Initializer"), graph.device(None):
-                    first = convert_to_tensor(initial_value() if from_function else initial_value, name="initial_value", dtype=dtype)
+                    first = convert_to_tensor(
+                        initial_value() if from_function else initial_value, name="initial_value", dtype=dtype
+                    )
                 if shape is not None:
                     if not compatible_dims(first.dims, dims_of(shape)):
-                        raise ValueError(f"In this `tf.Variable` creation, the initial value's shape ({first.shape}) is not compatible with the explicitly supplied `shape` argument ({shape}).")
+                        raise ValueError(
+                            f"In this `tf.Variable` creation, the initial value's shape ({first.shape}) is not compatible with the explicitly supplied `shape` argument ({shape})."
+                        )
                     static = TensorShape(shape)
                 else:
                     static = first.shape if validate_shape else TensorShape(None)
-                self._handle = raw.VarHandleOp(shape=static, dtype=first.dtype.base_dtype, shared_name=own, debug_name=scope, name=scope)
+                self._handle = raw.VarHandleOp(
+                    shape=static, dtype=first.dtype.base_dtype, shared_name=own, debug_name=scope, name=scope
+                )
             self._initial_value = first
             with graph.name_scope("IsInitialized"):
                 self._is_initialized_op = raw.VarIsInitializedOp(self._handle)
-            with graph.name_scope("Assign") as assign_scope, graph.colocate_with(None, ignore_existing=True), graph.device(self._handle.device or None):
-                self._initializer_op = raw.AssignVariableOp(self._handle, guarded_initial_value(own, first), name=assign_scope)
+            with (
+                graph.name_scope("Assign") as assign_scope,
+                graph.colocate_with(None, ignore_existing=True),
+                graph.device(self._handle.device or None),
+            ):
+                self._initializer_op = raw.AssignVariableOp(
+                    self._handle, guarded_initial_value(own, first), name=assign_scope
+                )
             with graph.name_scope("Read"), graph.device(self._handle.device or None):
                 value = self._read()
                 if caching_device is not None:
@@ -99,7 +115,9 @@ class ResourceVariable(Variable):
 
     def _from_proto(self, proto: Any, import_scope: str | None) -> None:
         if not proto.is_resource:
-            raise ValueError(f"The `variable_def` you passed to `tf.Variable` is Trying to restore a TF 1.x Reference Variable as a TF 2.x ResourceVariable: {proto.variable_name}")
+            raise ValueError(
+                f"The `variable_def` you passed to `tf.Variable` is Trying to restore a TF 1.x Reference Variable as a TF 2.x ResourceVariable: {proto.variable_name}"
+            )
         graph = defaults.get_default_graph()
 
         def element(name: str) -> Any:
@@ -244,7 +262,9 @@ class ResourceVariable(Variable):
     def _value_to_write(self, value: Any) -> Tensor:
         return convert_to_tensor(value, dtype=self._dtype)
 
-    def assign(self, value: Any, use_locking: bool | None = None, name: str | None = None, read_value: bool = True) -> Any:
+    def assign(
+        self, value: Any, use_locking: bool | None = None, name: str | None = None, read_value: bool = True
+    ) -> Any:
         """Makes `value` the new value; the result is the variable after the assignment."""
         tensor = self._value_to_write(value)
         if not compatible_dims(dims_of(self._static_shape), tensor.dims):
@@ -254,11 +274,15 @@ class ResourceVariable(Variable):
         strict = self._static_shape.rank is not None and self._static_shape.is_fully_defined()
         return self._written(raw.AssignVariableOp(self._handle, tensor, validate_shape=strict, name=name), read_value)
 
-    def assign_add(self, delta: Any, use_locking: bool | None = None, name: str | None = None, read_value: bool = True) -> Any:
+    def assign_add(
+        self, delta: Any, use_locking: bool | None = None, name: str | None = None, read_value: bool = True
+    ) -> Any:
         """Adds `delta`; the result is the variable after the addition."""
         return self._written(raw.AssignAddVariableOp(self._handle, self._value_to_write(delta), name=name), read_value)
 
-    def assign_sub(self, delta: Any, use_locking: bool | None = None, name: str | None = None, read_value: bool = True) -> Any:
+    def assign_sub(
+        self, delta: Any, use_locking: bool | None = None, name: str | None = None, read_value: bool = True
+    ) -> Any:
         """Subtracts `delta`; the result is the variable after the subtraction."""
         return self._written(raw.AssignSubVariableOp(self._handle, self._value_to_write(delta), name=name), read_value)
 
@@ -300,7 +324,9 @@ class ResourceVariable(Variable):
         """Replaces the rows that the slices name."""
         return self._scatter("Update", sparse_delta, name)
 
-    def batch_scatter_update(self, sparse_delta: IndexedSlices, use_locking: bool = False, name: str | None = None) -> Any:
+    def batch_scatter_update(
+        self, sparse_delta: IndexedSlices, use_locking: bool = False, name: str | None = None
+    ) -> Any:
         """Replaces rows within each batch entry."""
         from penstock.api.state_ops import batch_scatter_update
 
@@ -334,7 +360,9 @@ class ResourceVariable(Variable):
         masks = {key: node.attrs[key] for key in node.attrs if key.endswith("_mask")}
         tensor = self._value_to_write(value)
         with node.graph.name_scope(None):
-            op = raw.ResourceStridedSliceAssign(self._handle, *node.inputs[1:], tensor, name=name or node.name + "/_assign", **masks)
+            op = raw.ResourceStridedSliceAssign(
+                self._handle, *node.inputs[1:], tensor, name=name or node.name + "/_assign", **masks
+            )
         return self._written(op)
 
 

@@ -39,7 +39,11 @@ def py_func(func: Callable[..., Any], inp: Any, Tout: Any, stateful: bool = True
 
 @export("numpy_function")
 def numpy_function(
-    func: Callable[..., Any] | None = None, inp: Any = None, Tout: Any = None, stateful: bool = True, name: str | None = None
+    func: Callable[..., Any] | None = None,
+    inp: Any = None,
+    Tout: Any = None,
+    stateful: bool = True,
+    name: str | None = None,
 ) -> Any:
     """Same as `py_func`."""
     if func is None:

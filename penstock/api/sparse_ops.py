@@ -143,18 +143,19 @@ def sparse_softmax(sp_input: Any, name: str | None = None) -> SparseTensor:
         return SparseTensor(sp.indices, raw.SparseSoftmax(*_parts(sp)), sp.dense_shape)
 
 
-def _operator(op_name: str) -> Any:
+def _operator(op_name: str, name: str) -> Any:
     def apply(sp: SparseTensor, dense: Any) -> SparseTensor:
-        kind = sp.dtype.base_dtype
-        values = getattr(raw, op_name)(*_parts(sp), convert_to_tensor(dense, dtype=kind, name="y"))
+        with name_scope(None, name, [sp.values, dense]) as scope:
+            dense = convert_to_tensor(dense, dtype=sp.dtype.base_dtype, name="y")
+            values = getattr(raw, op_name)(*_parts(sp), dense, name=scope)
         return SparseTensor(sp.indices, values, sp.dense_shape)
 
     return apply
 
 
-SparseTensor.__mul__ = _operator("SparseDenseCwiseMul")  # type: ignore[attr-defined]
-SparseTensor.__rmul__ = _operator("SparseDenseCwiseMul")  # type: ignore[attr-defined]
-SparseTensor.__truediv__ = _operator("SparseDenseCwiseDiv")  # type: ignore[attr-defined]
+SparseTensor.__mul__ = _operator("SparseDenseCwiseMul", "mul")  # type: ignore[attr-defined]
+SparseTensor.__rmul__ = SparseTensor.__mul__  # type: ignore[attr-defined]
+SparseTensor.__truediv__ = _operator("SparseDenseCwiseDiv", "truediv")  # type: ignore[attr-defined]
 
 
 # -- places -----------------------------------------------------------------------------------------------------------

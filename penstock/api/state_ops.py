@@ -15,7 +15,9 @@ def _is_ref(ref: Any) -> bool:
 
 
 @export("assign")
-def assign(ref: Any, value: Any, validate_shape: bool | None = None, use_locking: bool | None = None, name: str | None = None) -> Any:
+def assign(
+    ref: Any, value: Any, validate_shape: bool | None = None, use_locking: bool | None = None, name: str | None = None
+) -> Any:
     """Makes `value` the variable's value; the result is the variable after the assignment.
 
     With `validate_shape=False` a reference variable may change its shape.
@@ -124,7 +126,9 @@ def scatter_nd_sub(ref: Any, indices: Any, updates: Any, use_locking: bool = Fal
 
 
 @export("batch_scatter_update")
-def batch_scatter_update(ref: Any, indices: Any, updates: Any, use_locking: bool = True, name: str | None = None) -> Any:
+def batch_scatter_update(
+    ref: Any, indices: Any, updates: Any, use_locking: bool = True, name: str | None = None
+) -> Any:
     """Replaces, in each entry of the leading batch dimensions, the rows that `indices` names.
 
     `indices` has shape [b1, ..., bk, n], and ref[b1, ..., bk, indices[..., i]] = updates[b1, ..., bk, i].
@@ -137,7 +141,11 @@ def batch_scatter_update(ref: Any, indices: Any, updates: Any, use_locking: bool
         rank = indices.shape.rank
         if rank is None:
             raise ValueError("batch_scatter_update needs indices of known rank")
-        batch = tf.unstack(shape[:-1]) if indices.dims is None or None in indices.dims[:-1] else [int(d) for d in indices.dims[:-1]]
+        batch = (
+            tf.unstack(shape[:-1])
+            if indices.dims is None or None in indices.dims[:-1]
+            else [int(d) for d in indices.dims[:-1]]
+        )
         column = tf.expand_dims(indices, axis=-1)
         parts = []
         for axis in range(rank - 1):

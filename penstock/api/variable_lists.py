@@ -55,7 +55,9 @@ def moving_average_variables(scope: str | None = None) -> list[Any]:
 
 
 def _saveable_variables(scope: str | None = None) -> list[Any]:
-    return get_default_graph().get_collection(GraphKeys.GLOBAL_VARIABLES, scope) + get_default_graph().get_collection(GraphKeys.SAVEABLE_OBJECTS, scope)
+    return get_default_graph().get_collection(GraphKeys.GLOBAL_VARIABLES, scope) + get_default_graph().get_collection(
+        GraphKeys.SAVEABLE_OBJECTS, scope
+    )
 
 
 @export("variables_initializer", "initializers.variables", "initialize_variables")
@@ -96,7 +98,9 @@ def assert_variables_initialized(var_list: Any = None) -> Tensor | None:
     if var_list is None:
         var_list = global_variables() + local_variables()
     if not var_list:
-        var_list = [op.outputs[0] for op in get_default_graph() if op.type in ("Variable", "VariableV2", "AutoReloadVariable")]
+        var_list = [
+            op.outputs[0] for op in get_default_graph() if op.type in ("Variable", "VariableV2", "AutoReloadVariable")
+        ]
     if not var_list:
         return None
     ranks = []
@@ -112,7 +116,9 @@ def report_uninitialized_variables(var_list: Any = None, name: str = "report_uni
     if var_list is None:
         var_list = global_variables() + local_variables()
     if not var_list:
-        var_list = [op.outputs[0] for op in get_default_graph() if op.type in ("Variable", "VariableV2", "AutoReloadVariable")]
+        var_list = [
+            op.outputs[0] for op in get_default_graph() if op.type in ("Variable", "VariableV2", "AutoReloadVariable")
+        ]
     graph = get_default_graph()
     with graph.name_scope(name):
         ready = [_variables.is_variable_initialized(v) for v in var_list]

@@ -164,7 +164,9 @@ class VariableScope:
             if dtype is not None and initializer is not None and not callable(initializer):
                 found = dtypes.as_dtype(initializer.dtype).base_dtype if hasattr(initializer, "dtype") else None
                 if found is not None and found != dtypes.as_dtype(dtype).base_dtype:
-                    raise ValueError(f"Initializer type '{found}' and explicit dtype '{dtypes.as_dtype(dtype)}' don't match.")
+                    raise ValueError(
+                        f"Initializer type '{found}' and explicit dtype '{dtypes.as_dtype(dtype)}' don't match."
+                    )
             initializer = self._initializer if initializer is None else initializer
             if dtype is None:
                 dtype = self._dtype
@@ -265,14 +267,20 @@ def get_local_variable(
 
 
 @contextlib.contextmanager
-def _pure_variable_scope(name_or_scope: Any, reuse: Any, old_name_scope: str | None, options: dict[str, Any]) -> Iterator[VariableScope]:
+def _pure_variable_scope(
+    name_or_scope: Any, reuse: Any, old_name_scope: str | None, options: dict[str, Any]
+) -> Iterator[VariableScope]:
     """Makes a variable scope current, without touching name scopes."""
     graph = get_default_graph()
     store = store_of(graph)
     current = _current(graph)
     old = current[0]
     if isinstance(name_or_scope, VariableScope):
-        scope, new, counts = _re_entered(name_or_scope, old, reuse, old_name_scope, options), name_or_scope.name, dict(store.open_counts)
+        scope, new, counts = (
+            _re_entered(name_or_scope, old, reuse, old_name_scope, options),
+            name_or_scope.name,
+            dict(store.open_counts),
+        )
         store.open_scope(new)
     else:
         new = f"{old.name}/{name_or_scope}" if old.name else name_or_scope
@@ -298,7 +306,9 @@ def _nested(name: str, old: VariableScope, reuse: Any, name_scope: str, options:
     return _with_options(scope, options)
 
 
-def _re_entered(given: VariableScope, old: VariableScope, reuse: Any, name_scope: str | None, options: dict[str, Any]) -> VariableScope:
+def _re_entered(
+    given: VariableScope, old: VariableScope, reuse: Any, name_scope: str | None, options: dict[str, Any]
+) -> VariableScope:
     scope = copy.copy(given)
     scope._reuse = given.reuse if reuse is None else reuse
     if name_scope is not None:
@@ -408,7 +418,9 @@ class variable_scope:
         elif isinstance(given, VariableScope):
             own_scope = given.name.split("/")[-1]
         else:
-            raise TypeError(f"VariableScope: name_or_scope must be a string or VariableScope, got {type(given).__name__}.")
+            raise TypeError(
+                f"VariableScope: name_or_scope must be a string or VariableScope, got {type(given).__name__}."
+            )
         opened = None
         if self._auxiliary_name_scope:
             # Re-entering the root scope leaves the name scope as it is.
@@ -422,7 +434,9 @@ class variable_scope:
         if given is None:
             name = _unique_scope_name(self._default_name or "")
         if isinstance(given, VariableScope):
-            return stack.enter_context(_pure_variable_scope(given, self._reuse, given.original_name_scope, self._options))
+            return stack.enter_context(
+                _pure_variable_scope(given, self._reuse, given.original_name_scope, self._options)
+            )
         return stack.enter_context(_pure_variable_scope(name, self._reuse, opened, self._options))
 
     def __exit__(self, *exc_info: object) -> None:
@@ -478,7 +492,9 @@ def create_partitioned_variables(
 ) -> list[Any]:  # fmt: skip
     """The parts of a new partitioned variable, `slicing[i]` of them along dimension i."""
     if len(shape) != len(slicing):
-        raise ValueError(f"The 'shape' and 'slicing' of a partitioned Variable must have the length: shape: {shape}, slicing: {slicing}")
+        raise ValueError(
+            f"The 'shape' and 'slicing' of a partitioned Variable must have the length: shape: {shape}, slicing: {slicing}"
+        )
     if len(shape) < 1:
         raise ValueError(f"A partitioned Variable must have rank at least 1: shape: {shape}")
     with variable_scope(name, "PartitionedVariable", reuse=reuse):

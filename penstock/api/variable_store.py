@@ -66,10 +66,14 @@ class _PartitionInfo:
         """The one dimension that is split, None if none is; ValueError if there are several."""
         shape = TensorShape(shape).as_list()
         if len(shape) != len(self._full_shape):
-            raise ValueError(f"Expected equal length, but received shape={shape} of length {len(shape)} while self.full_shape={self._full_shape} is of length {len(self._full_shape)}.")
+            raise ValueError(
+                f"Expected equal length, but received shape={shape} of length {len(shape)} while self.full_shape={self._full_shape} is of length {len(self._full_shape)}."
+            )
         axes = [i for i, (part, whole) in enumerate(zip(shape, self._full_shape, strict=True)) if part != whole]
         if len(axes) > 1:
-            raise ValueError(f"Cannot use single_slice_dim() with shape={shape} and self.full_shape={self._full_shape} since slice dim could be either dimension {axes[0]} or {axes[1]}.")
+            raise ValueError(
+                f"Cannot use single_slice_dim() with shape={shape} and self.full_shape={self._full_shape} since slice dim could be either dimension {axes[0]} or {axes[1]}."
+            )
         return axes[0] if axes else None
 
 
@@ -174,7 +178,9 @@ class VariableStore:
         if initializer is None:
             initializer = default_initializer(name, dtype)
             if shape is None:
-                raise ValueError(f"Variable {name} did not get an initializer, so its `shape` argument must be specified.")
+                raise ValueError(
+                    f"Variable {name} did not get an initializer, so its `shape` argument must be specified."
+                )
         first: Any
         variable_dtype: Any = dtype.base_dtype
         if not callable(initializer):
@@ -185,7 +191,11 @@ class VariableStore:
                 initializer = initializer()
             if shape is not None and shape.is_fully_defined():
                 # Partitioned variables tell initializers that want to know which part they make.
-                extra = {"partition_info": partition_info} if partition_info is not None and _accepts(initializer, "partition_info") else {}
+                extra = (
+                    {"partition_info": partition_info}
+                    if partition_info is not None and _accepts(initializer, "partition_info")
+                    else {}
+                )
                 first = functools.partial(initializer, shape.as_list(), dtype=dtype, **extra)
             elif not _required_arguments(initializer):
                 first = initializer
@@ -212,9 +222,13 @@ class VariableStore:
                 f"Variable {name} already exists, disallowed. Did you mean to set reuse=True or reuse=tf.AUTO_REUSE in VarScope?{_origin(variable)}"
             )
         if shape is not None and not shape.is_compatible_with(variable.shape):
-            raise ValueError(f"Trying to share variable {name}, but specified shape {shape} and found shape {variable.shape}.")
+            raise ValueError(
+                f"Trying to share variable {name}, but specified shape {shape} and found shape {variable.shape}."
+            )
         if not dtype.is_compatible_with(variable.dtype):
-            raise ValueError(f"Trying to share variable {name}, but specified dtype {dtype.name} and found dtype {variable.dtype.name}.")
+            raise ValueError(
+                f"Trying to share variable {name}, but specified dtype {dtype.name} and found dtype {variable.dtype.name}."
+            )
         return variable
 
     @staticmethod
@@ -242,25 +256,43 @@ class VariableStore:
                 )
             found = self.partitioned[name]
             if not whole.is_compatible_with(found.get_shape()):
-                raise ValueError(f"Trying to reuse partitioned variable {name}, but specified shape {whole} and found shape {found.get_shape()}.")
+                raise ValueError(
+                    f"Trying to reuse partitioned variable {name}, but specified shape {whole} and found shape {found.get_shape()}."
+                )
             if not dtypes.as_dtype(dtype).is_compatible_with(found.dtype):
-                raise ValueError(f"Trying to reuse partitioned variable {name}, but specified dtype {dtypes.as_dtype(dtype).name} and found dtype {found.dtype.name}.")
-            if partitioner is not None and list(_partitions(partitioner, whole, dtype)) != list(found._get_partitions()):
-                raise ValueError(f"Trying to reuse partitioned variable {name}, but specified partitions {_partitions(partitioner, whole, dtype)} and found partitions {found._get_partitions()}.")
+                raise ValueError(
+                    f"Trying to reuse partitioned variable {name}, but specified dtype {dtypes.as_dtype(dtype).name} and found dtype {found.dtype.name}."
+                )
+            if partitioner is not None and list(_partitions(partitioner, whole, dtype)) != list(
+                found._get_partitions()
+            ):
+                raise ValueError(
+                    f"Trying to reuse partitioned variable {name}, but specified partitions {_partitions(partitioner, whole, dtype)} and found partitions {found._get_partitions()}."
+                )
             return found
         if reuse is True:
             raise ValueError(
                 f"PartitionedVariable {name} does not exist, or was not created with tf.get_variable(). Did you mean to set reuse=False or reuse=tf.AUTO_REUSE in VarScope?"
             )
         if not whole.is_fully_defined():
-            raise ValueError(f"Shape of a new partitioned variable ({name}) must be fully defined, but instead was {whole}.")
+            raise ValueError(
+                f"Shape of a new partitioned variable ({name}) must be fully defined, but instead was {whole}."
+            )
         partitions = _partitions(partitioner, whole, dtype)
         sizes = whole.as_list()
-        if f"{name}/part_0" in self.variables and reuse is not AUTO_REUSE and f"{name}/part_{int(np.prod(partitions)) - 1}" not in self.variables:
-            raise ValueError(f"Partitioner returned a different partitioning than what was already found. Partitioner returned {int(np.prod(partitions))} shards, and shard {name}/part_{int(np.prod(partitions)) - 1} was not found.")
+        if (
+            f"{name}/part_0" in self.variables
+            and reuse is not AUTO_REUSE
+            and f"{name}/part_{int(np.prod(partitions)) - 1}" not in self.variables
+        ):
+            raise ValueError(
+                f"Partitioner returned a different partitioning than what was already found. Partitioner returned {int(np.prod(partitions))} shards, and shard {name}/part_{int(np.prod(partitions)) - 1} was not found."
+            )
         axis = next((i for i, n in enumerate(partitions) if n > 1), 0)
         if sum(n > 1 for n in partitions) > 1:
-            raise NotImplementedError(f"Cannot slice variable {name}: only one dimension can be partitioned, got {partitions}")
+            raise NotImplementedError(
+                f"Cannot slice variable {name}: only one dimension can be partitioned, got {partitions}"
+            )
         parts = []
         offset = [0] * len(sizes)
         for i, length in enumerate(_lengths(sizes[axis], partitions[axis])):
@@ -271,7 +303,9 @@ class VariableStore:
                 part_init: Any = _slice_constant(initializer, offset, part_shape)
                 given = None
             else:
-                part_init = initializer if initializer is not None else default_initializer(name, dtypes.as_dtype(dtype))
+                part_init = (
+                    initializer if initializer is not None else default_initializer(name, dtypes.as_dtype(dtype))
+                )
                 given = part_shape
             with get_default_graph().name_scope(""):
                 part = self._get_single(f"{name}/part_{i}", given, dtype=dtype, initializer=part_init, regularizer=regularizer, reuse=reuse,
@@ -279,7 +313,9 @@ class VariableStore:
             part._set_save_slice_info(Variable.SaveSliceInfo(name, list(sizes), list(offset), part_shape))
             parts.append(part)
             offset[axis] += length
-        result = PartitionedVariable(name=name, shape=whole, dtype=dtypes.as_dtype(dtype), variable_list=parts, partitions=partitions)
+        result = PartitionedVariable(
+            name=name, shape=whole, dtype=dtypes.as_dtype(dtype), variable_list=parts, partitions=partitions
+        )
         self.partitioned[name] = result
         return result
 
@@ -289,7 +325,9 @@ def _partitions(partitioner: Callable[..., Any], shape: TensorShape, dtype: Any)
     if not isinstance(result, (list, tuple)):
         raise ValueError(f"Partitioner must return a sequence, but saw: {result}")
     if len(result) != shape.rank:
-        raise ValueError(f"Partitioner returned a partition list that does not match the Variable's rank: {result} vs. {shape}")
+        raise ValueError(
+            f"Partitioner returned a partition list that does not match the Variable's rank: {result} vs. {shape}"
+        )
     if any(n < 1 for n in result):
         raise ValueError(f"Partitioner returned zero partitions for some axes: {result}")
     if sum(n > 1 for n in result) > 1:

@@ -371,7 +371,9 @@ class Variable(metaclass=_VariableMeta):
         raise TypeError("'Variable' object is not iterable.")
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> Any:
-        raise NotImplementedError(f"Cannot convert a symbolic Variable ({self.name}) to a numpy array. Fetch it with Session.run or Variable.eval.")
+        raise NotImplementedError(
+            f"Cannot convert a symbolic Variable ({self.name}) to a numpy array. Fetch it with Session.run or Variable.eval."
+        )
 
     def __hash__(self) -> int:
         return id(self)
@@ -395,7 +397,9 @@ class Variable(metaclass=_VariableMeta):
         self._synchronization = VariableSynchronization(proto.synchronization)
         self._aggregation = VariableAggregation(proto.aggregation)
         if proto.HasField("save_slice_info_def"):
-            self._save_slice_info = SaveSliceInfo(save_slice_info_def=proto.save_slice_info_def, import_scope=import_scope)
+            self._save_slice_info = SaveSliceInfo(
+                save_slice_info_def=proto.save_slice_info_def, import_scope=import_scope
+            )
 
 
 def sliced(variable: Variable, key: Any) -> Tensor:
@@ -438,13 +442,17 @@ def checked_options(
     if trainable is None:
         trainable = synchronization is not VariableSynchronization.ON_READ
     elif trainable and synchronization is VariableSynchronization.ON_READ:
-        raise ValueError("Synchronization value can be set to VariableSynchronization.ON_READ only for non-trainable variables.")
+        raise ValueError(
+            "Synchronization value can be set to VariableSynchronization.ON_READ only for non-trainable variables."
+        )
     return synchronization, aggregation, trainable
 
 
 def is_variable_initialized(variable: Any) -> Tensor:
     """A bool tensor: whether the variable has a value."""
-    if variable.op.type == "VarHandleOp" or (variable.dtype.base_dtype is variable.dtype and hasattr(variable, "handle")):
+    if variable.op.type == "VarHandleOp" or (
+        variable.dtype.base_dtype is variable.dtype and hasattr(variable, "handle")
+    ):
         return raw.VarIsInitializedOp(variable.handle)
     return raw.IsVariableInitialized(variable)
 

@@ -21,7 +21,7 @@ def _real_view(array: np.ndarray) -> np.ndarray:
     """All numbers of `array` in one real vector; a view, so that writes reach the array."""
     flat = array.reshape(-1)
     if flat.dtype.kind == "c":
-        return flat.view(flat.real.dtype)
+        return flat.view(np.float32 if flat.dtype == np.complex64 else np.float64)
     return flat
 
 

@@ -101,8 +101,8 @@ class GradLoopState:
         self.deferred_exits: list[Tensor] = []
         self.forward_loop_exits: list[Tensor] = list(forward_context.loop_exits)
         self.pending_exits_count = len(self.forward_loop_exits)
-        self._forward_sync: Operation | None = None
-        self._grad_sync: Operation | None = None
+        self._forward_sync: Any = None
+        self._grad_sync: Any = None
         outer_forward = outer_grad_state.forward_context if outer_grad_state is not None else forward_context.outer_context
         with _Inside(outer_forward):
             count, self.forward_index = self._add_forward_counter()
@@ -172,24 +172,26 @@ class GradLoopState:
     @property
     def forward_sync(self) -> Operation:
         """Pushes that may not happen (inside of branches) are ordered before the counter by this op."""
-        if self._forward_sync is None:
+        sync = self._forward_sync
+        if sync is None:
             with get_default_graph().control_dependencies(None):
-                self._forward_sync = raw.ControlTrigger(name="f_sync")
-            self._forward_sync._control_flow_context = self.forward_context
-            self.forward_index.op._add_control_input(self._forward_sync)
-        return self._forward_sync
+                sync = self._forward_sync = raw.ControlTrigger(name="f_sync")
+            sync._control_flow_context = self.forward_context
+            self.forward_index.op._add_control_input(sync)
+        return sync
 
     @property
     def grad_sync(self) -> Operation:
         """All pops come before this op, and it before the next iteration of the gradient loop."""
-        if self._grad_sync is None:
+        sync = self._grad_sync
+        if sync is None:
             with get_default_graph().control_dependencies(None):
-                self._grad_sync = raw.ControlTrigger(name="b_sync")
-            self._grad_sync._control_flow_context = self.grad_context
-            self.grad_index.op._add_control_input(self._grad_sync)
+                sync = self._grad_sync = raw.ControlTrigger(name="b_sync")
+            sync._control_flow_context = self.grad_context
+            self.grad_index.op._add_control_input(sync)
             if self.grad_context.outer_context is not None:
-                self.grad_context.outer_context.AddInnerOp(self._grad_sync)
-        return self._grad_sync
+                self.grad_context.outer_context.AddInnerOp(sync)
+        return sync
 
     # -- history -----------------------------------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ the gradients, as in TF.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -16,7 +17,6 @@ from penstock import dtypes
 from penstock.graph.bind import arg_ranges
 from penstock.graph.composite import IndexedSlices
 from penstock.graph.constant import constant, known_value
-from penstock.graph.control_flow import dynamic_shape
 from penstock.graph.defaults import get_default_graph
 from penstock.graph.ir import Operation, Tensor
 from penstock.graph.opdef import MISSING, OPS
@@ -43,7 +43,7 @@ class Builder:
     @staticmethod
     def Size(input: Tensor, out_type: Any = dtypes.int32, name: str | None = None) -> Tensor:
         if input.dims is not None and None not in input.dims:
-            size = int(np.prod(input.dims, dtype=np.int64))
+            size = math.prod(d or 0 for d in input.dims)
             return constant(size, out_type, name=name or "Size")
         return raw.Size(input, out_type=out_type, name=name)
 
@@ -200,7 +200,7 @@ def gradient_function(op: Operation) -> Callable[..., Any] | None:
     if op_type in _registered:
         return _registered[op_type]
     declared = OPS.get(op_type)
-    rule = MISSING if declared is None else declared.gradient
+    rule: Any = MISSING if declared is None else declared.gradient
     if rule is MISSING:
         raise LookupError(f"gradient registry has no entry for: {op_type}")
     if rule is NOT_DIFFERENTIABLE or rule is None:

@@ -6,6 +6,7 @@ far as it is known. `constant_value` is TF1's public function, which looks throu
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -69,14 +70,15 @@ def _known_value(tensor: Tensor, depth: int) -> np.ndarray | None:
         dims = op.inputs[0].dims
         if dims is None or None in dims:
             return None
-        value = np.array(dims, dtype=tensor.dtype.np)
-        return value if kind == "Shape" else np.prod(value, dtype=tensor.dtype.np)
+        if math.prod(dims) > tensor.dtype.max or max(dims, default=0) > tensor.dtype.max:
+            return None  # the step will say so
+        return np.array(dims if kind == "Shape" else math.prod(dims), dtype=tensor.dtype.np)
     if kind == "Rank":
         dims = op.inputs[0].dims
         return None if dims is None else np.array(len(dims), dtype=np.int32)
     if kind == "ShapeN":
         dims = op.inputs[tensor.value_index].dims
-        return None if dims is None or None in dims else np.array(dims, dtype=tensor.dtype.np)
+        return None if dims is None or None in dims or max(dims, default=0) > tensor.dtype.max else np.array(dims, dtype=tensor.dtype.np)
     opdef = op.op_def
     if opdef.stateful or opdef.kernel is None or not op.inputs or depth > 60 or tensor.dtype._is_ref_dtype:
         return None
@@ -169,7 +171,7 @@ def partly_known(tensor: Tensor, depth: int = 0) -> np.ndarray | None:
     if op.type in ("Shape", "ShapeN"):
         dims = op.inputs[tensor.value_index].dims
         if dims is not None:
-            return np.array([-1 if d is None else d for d in dims], dtype=tensor.dtype.np)
+            return np.array([-1 if d is None or d > tensor.dtype.max else d for d in dims], dtype=tensor.dtype.np)
     elif op.type in _MOVES:
         moved = _moved(tensor, depth)
         if moved is not None:

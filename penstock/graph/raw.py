@@ -52,17 +52,6 @@ PYTHON_NAMES: dict[str, dict[str, str]] = {
 """Arguments that TF's `tf.raw_ops` calls otherwise than the op's signature does; both names are taken here."""
 
 
-# Where `tf.raw_ops` calls an argument otherwise than the op's signature does: name there -> name in the signature.
-_RENAMED: dict[str, dict[str, str]] = {
-    **dict.fromkeys(("All", "Any", "EuclideanNorm", "Max", "Mean", "Min", "Prod", "Sum"), {"axis": "reduction_indices"}),
-    **dict.fromkeys(("Split", "SplitV"), {"axis": "split_dim"}),
-    "ExpandDims": {"axis": "dim"},
-    "Squeeze": {"axis": "squeeze_dims"},
-    "Select": {"x": "t", "y": "e"},
-    "Where": {"condition": "input"},
-}
-
-
 def make_raw(opdef: OpDef) -> Callable[..., Any]:
     """The raw function of one op: inputs by position or TF's argument name, attributes by keyword."""
     names = [arg.name for arg in opdef.inputs]

@@ -197,7 +197,9 @@ class Scopes:
             return _Controller(self, None)
         ops: list[Operation] = []
         for item in control_inputs:
-            # Composites (IndexedSlices, SparseTensor) stand for the op of their values; everything else goes through the graph.
+            # Composites (IndexedSlices, SparseTensor) stand for the op of their values, resource variables for their handle or the
+            # write that gave them; everything else goes through the graph.
+            item = getattr(item, "_control_input_op", item)
             values = getattr(item, "values", None)
             element = self.as_graph_element(values if hasattr(values, "op") else item)
             op = getattr(element, "op", element)

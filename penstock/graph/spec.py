@@ -63,9 +63,10 @@ def check_partitioned(parts: dict[str, Graph]) -> None:
         check_well_formed(part, "partition")
         for op in part:
             _require(op.device == device, "partition", op, f"it is on the partition's device {device}")
-            if op.type in ("_Send", "_Recv") and not op.attrs["client_terminated"]:
+            # A client's graph may hold transfers of its own, whose partners are elsewhere.
+            if op.type in ("_Send", "_HostSend", "_Recv", "_HostRecv") and not op.attrs["client_terminated"] and (op.origin is None or op.origin.type != op.type):
                 key = (op.attrs["tensor_name"], op.attrs["send_device"], op.attrs["recv_device"])
-                side = sends if op.type == "_Send" else recvs
+                side = sends if op.type in ("_Send", "_HostSend") else recvs
                 _require(key not in side, "partition", op, "its rendezvous key is used once")
                 side.add(key)
     if sends != recvs:

@@ -23,25 +23,27 @@ from typing import Any
 from penstock import dtypes, errors
 from penstock.graph import nest
 from penstock.graph.composite import IndexedSlices, SparseTensor
-from penstock.graph.control_flow import (
+from penstock.graph.contexts import (
     ControlFlowContext,
     _append_context,
     _prefixed,
     _required,
     _strip,
+    flow_of,
+    read_nested,
+    with_flows,
+)
+from penstock.graph.control_flow import (
     containing_contexts,
     enter,
     exit_,
-    flow_of,
     identity,
     is_loop_constant_enter,
     is_loop_exit,
     merge,
     next_iteration,
-    read_nested,
     switch_ref_or_tensor,
     while_context_of,
-    with_flows,
 )
 from penstock.graph.convert import convert_to_tensor
 from penstock.graph.defaults import get_default_graph
@@ -450,9 +452,3 @@ def _set_one(value: Any, enters: list[Tensor], invariant: TensorShape) -> None:
 def _repack(flat: list[Any], tensors: list[Tensor]) -> list[Any]:
     """Tensors back in the form of `flat`: composites where there were composites."""
     return nest.pack_sequence_as(flat, tensors, expand_composites=True)
-
-
-def int32_scalar(value: int, name: str) -> Tensor:
-    from penstock.graph.constant import constant
-
-    return constant(value, dtypes.int32, name=name)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from penstock.dtypes import DType
-from penstock.errors import InvalidArgumentError
+from penstock.errors import InvalidArgumentError, NotFoundError
 from penstock.graph.ir import Dims, Operation
 from penstock.ops.declare import checked_scalar, no_outputs, op, scalar, unknown, vector
 from penstock.ops.kernels.accumulators import Accumulator, DenseAccumulator, SparseAccumulator
@@ -37,7 +37,7 @@ def _find(ctx: Any, handle: Any, cls: Any, dtype: DType) -> Any:
 def _any_accumulator(ctx: Any, handle: Any) -> Accumulator:
     try:
         return find(ctx, handle, DenseAccumulator)
-    except Exception:
+    except NotFoundError:
         return find(ctx, handle, SparseAccumulator)
 
 

@@ -69,7 +69,7 @@ def cast_grad(g: Any, op: Any, dy: Any) -> Any:
 
 
 def _cast_samples() -> list[dict[str, Any]]:
-    types = [t for t in dtypes.ordered(dtypes.REALS | dtypes.COMPLEX)] + [dtypes.bool]
+    types = [*dtypes.ordered(dtypes.REALS | dtypes.COMPLEX), dtypes.bool]
     samples: list[dict[str, Any]] = [dict(x=normal(2, 3, scale=3, dtype=s.np), DstT=d) for s in types for d in types if s is not d]
     samples += [dict(x=arr([0.0, 0.5, -2.7, 300.0, -300.0], dtype=np.float32), DstT=d) for d in (dtypes.int8, dtypes.uint8, dtypes.int16, dtypes.bool)]
     samples += [dict(x=ints(5, lo=-70000, hi=70000, dtype=np.int32), DstT=d) for d in (dtypes.int8, dtypes.uint16, dtypes.float16, dtypes.bfloat16)]

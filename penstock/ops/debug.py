@@ -32,8 +32,6 @@ def assert_kernel(condition: Any, data: list[Any], *, summarize: int) -> None:
         raise InvalidArgumentError("assertion failed: " + " ".join(f"[{_summary(d, summarize)}]" for d in data))
 
 
-
-
 def assert_shape(c: Any) -> list[Dims]:
     if c.dims(0):
         raise ValueError(f"Shape must be rank 0 but is rank {len(c.dims(0))}")

@@ -350,21 +350,19 @@ def square_root_kernel(x: Any) -> Any:
 
 
 def square_root_grad(g: Any, op: Any, dy: Any) -> Any:
-    """Solves X^H Y + Y X^H = dy, written as one linear system for the stacked columns of Y."""
+    """Solves X^H Y + Y X^H = dy, written as one linear system for the stacked rows of Y."""
     x = op.output
-    if x.dims is None or x.dims[-1] is None:
-        raise ValueError("the gradient of MatrixSquareRoot needs to know the size of the matrix when the graph is built")
-    n = x.dims[-1]
-    eye = g.const(np.eye(n), x.dtype)
-    xh = adjoint(g, x)
-    # vec(A Y B) = (B^T kron A) vec(Y), with columns stacked; rows stacked here, so both factors change places.
-    batch = "..."
-    left = g.Einsum([xh, eye], equation=f"{batch}ij,kl->{batch}ikjl")
-    right = g.Einsum([eye, xh], equation=f"kl,{batch}ij->{batch}kjli")
-    shape = g.ConcatV2([g.StridedSlice(g.Shape(x), *(np.array([v], np.int32) for v in (0, -2, 1)), begin_mask=1), np.array([n * n, n * n], np.int32)], np.int32(0))
-    system = g.Reshape(g.AddV2(left, right), shape)
-    column = g.Reshape(dy, g.ConcatV2([g.StridedSlice(g.Shape(x), *(np.array([v], np.int32) for v in (0, -2, 1)), begin_mask=1), np.array([n * n, 1], np.int32)], np.int32(0)))
-    return g.Reshape(g.MatrixSolve(system, column), g.Shape(x))
+    shape = g.Shape(x)
+    batch = g.StridedSlice(shape, *(np.array([v], np.int32) for v in (0, -2, 1)), begin_mask=1)
+    size = g.Square(g.StridedSlice(shape, *(np.array([v], np.int32) for v in (-1, 0, 1)), end_mask=1))
+    eye = g.MatrixDiag(g.OnesLike(g.MatrixDiagPart(x)))
+    flipped = adjoint(g, x)
+    # The row of the system for (i, k) holds X^H[i, j] d[k, l] + d[i, j] X^H[l, k] in the column for (j, l).
+    left = g.Einsum([flipped, eye], equation="...ij,...kl->...ikjl")
+    right = g.Einsum([eye, flipped], equation="...ij,...lk->...ikjl")
+    system = g.Reshape(g.AddV2(left, right), g.ConcatV2([batch, size, size], np.int32(0)))
+    column = g.Reshape(dy, g.ConcatV2([batch, size, np.array([1], np.int32)], np.int32(0)))
+    return g.Reshape(g.MatrixSolve(system, column), shape)
 
 
 @in_wide

@@ -34,7 +34,9 @@ def _text(handle: Any) -> str:
 def get_tensor_kernel(ctx: Any, handle: Any, *, dtype: DType) -> Any:
     value = ctx.session_state.get(_text(handle))
     if getattr(value, "dtype", dtype.np) != dtype.np:
-        raise InvalidArgumentError(f"The tensor with handle '{_text(handle)}' is {value.dtype}, but expected {dtype_text(dtype)}")
+        raise InvalidArgumentError(
+            f"The tensor with handle '{_text(handle)}' is {value.dtype}, but expected {dtype_text(dtype)}"
+        )
     return value
 
 

@@ -283,29 +283,29 @@ def tridiagonal_shape(c: Any) -> Dims:
     return with_rank_at_least(c, 1, 2)
 
 
+def _rows(g: Any, x: Any, begin: int, end: int) -> Any:
+    """x[..., begin:end, :], where an end of 0 means the last row."""
+    bounds = (np.array(v, np.int32) for v in ([0, begin, 0], [0, end, 0], [1, 1, 1]))
+    return g.StridedSlice(x, *bounds, ellipsis_mask=1, begin_mask=4, end_mask=4 if end else 6)
+
+
 def _shifted(g: Any, x: Any, steps: int) -> Any:
-    """Row i of the result is row i + steps of x, zeros beyond its ends; along the last but one axis."""
-    rank = len(x.dims)
-    begin, size, pad = [0] * rank, [-1] * rank, [[0, 0] for _ in range(rank)]
-    begin[-2] = max(steps, 0)
-    pad[-2] = [max(-steps, 0), max(steps, 0)]
-    if steps < 0:
-        size[-2] = x.dims[-2] + steps
-    return g.Pad(g.Slice(x, np.array(begin, np.int32), np.array(size, np.int32)), np.array(pad, np.int32))
+    """Row i of the result is row i + steps (1 or -1) of x; zeros come in at the end."""
+    if steps > 0:
+        return g.ConcatV2([_rows(g, x, 1, 0), g.ZerosLike(_rows(g, x, 0, 1))], np.int32(-2))
+    return g.ConcatV2([g.ZerosLike(_rows(g, x, 0, 1)), _rows(g, x, 0, -1)], np.int32(-2))
 
 
 def tridiagonal_grad(g: Any, op: Any, dy: Any) -> list[Any]:
     """The adjoint system has the diagonals shifted and exchanged; each diagonal's slope is a shifted product of rows."""
     d, x = op.diagonals, op.output
-    if x.dims is None or x.dims[-2] is None or d.dims is None:
-        raise ValueError("the gradient of TridiagonalSolve needs the rank and the size of the system when the graph is built")
     upper, main, lower = g.Unpack(d, num=3, axis=-2)
     as_rows = [g.ExpandDims(t, np.int32(-1)) for t in (upper, main, lower)]
     swapped = [_shifted(g, as_rows[2], 1), as_rows[1], _shifted(g, as_rows[0], -1)]
-    transposed = g.Pack([g.Squeeze(conj(g, t), squeeze_dims=[-1]) for t in swapped], axis=-2)
+    transposed = g.Pack([g.Squeeze(t, squeeze_dims=[-1]) for t in swapped], axis=-2)
     d_rhs = g.TridiagonalSolve(transposed, dy, partial_pivoting=op.attr("partial_pivoting"), perturb_singular=op.attr("perturb_singular"))
     minus = g.Neg(d_rhs)
-    parts = [g.Sum(g.Mul(minus, conj(g, _shifted(g, x, s) if s else x)), np.array([-1], np.int32)) for s in (1, 0, -1)]
+    parts = [g.Sum(g.Mul(minus, _shifted(g, x, s) if s else x), np.array([-1], np.int32)) for s in (1, 0, -1)]
     return [g.Pack(parts, axis=-2), d_rhs]
 
 
@@ -321,8 +321,6 @@ def tridiagonal_product_kernel(superdiag: Any, maindiag: Any, subdiag: Any, rhs:
 
 def tridiagonal_product_grad(g: Any, op: Any, dy: Any) -> list[Any]:
     upper, main, lower, rhs = op.superdiag, op.maindiag, op.subdiag, op.rhs
-    if rhs.dims is None or rhs.dims[-2] is None:
-        raise ValueError("the gradient of TridiagonalMatMul needs the rank and the size of the system when the graph is built")
     columns = [adjoint(g, t) for t in (upper, main, lower)]
     d_rhs = g.AddV2(g.AddV2(g.Mul(columns[1], dy), _shifted(g, g.Mul(columns[0], dy), -1)), _shifted(g, g.Mul(columns[2], dy), 1))
 

@@ -21,7 +21,9 @@ from penstock.shapes import TensorShape, dims_of, merge_dims
 
 
 def _handle(ctx: Any, table: Table, key: tuple[str, str]) -> ResourceHandle:
-    return ResourceHandle(ctx.device.name, key[0], key[1], TABLE_TYPE, ((table.key_dtype, ()), (table.value_dtype, table.value_shape)))
+    return ResourceHandle(
+        ctx.device.name, key[0], key[1], TABLE_TYPE, ((table.key_dtype, ()), (table.value_dtype, table.value_shape))
+    )
 
 
 def _find_or_make(ctx: Any, cls: type[Table], container: bytes, shared_name: bytes, node: Operation, key_dtype: DType, value_dtype: DType,
@@ -39,7 +41,9 @@ def _as_ref(ctx: Any, table: Table, key: tuple[str, str]) -> Ref:
 
 
 def _maker(cls: type[Table], wrap: Any) -> Any:
-    def kernel(ctx: Any, *, container: bytes, shared_name: bytes, key_dtype: DType, value_dtype: DType, node: Operation) -> Any:
+    def kernel(
+        ctx: Any, *, container: bytes, shared_name: bytes, key_dtype: DType, value_dtype: DType, node: Operation
+    ) -> Any:
         return wrap(ctx, *_find_or_make(ctx, cls, container, shared_name, node, key_dtype, value_dtype))
 
     return kernel
@@ -48,20 +52,41 @@ def _maker(cls: type[Table], wrap: Any) -> Any:
 def _tensor_maker(wrap: Any) -> Any:
     def kernel(ctx: Any, *, container: bytes, shared_name: bytes, key_dtype: DType, value_dtype: DType, value_shape: TensorShape,
                node: Operation) -> Any:  # fmt: skip
-        return wrap(ctx, *_find_or_make(ctx, MutableTable, container, shared_name, node, key_dtype, value_dtype, dims_of(value_shape)))
+        return wrap(
+            ctx,
+            *_find_or_make(
+                ctx, MutableTable, container, shared_name, node, key_dtype, value_dtype, dims_of(value_shape)
+            ),
+        )
 
     return kernel
 
 
 def dense_kernel(ctx: Any, empty_key: Any, deleted_key: Any, *, container: bytes, shared_name: bytes, key_dtype: DType, value_dtype: DType,
                  value_shape: TensorShape, node: Operation) -> ResourceHandle:  # fmt: skip
-    made = _find_or_make(ctx, DenseTable, container, shared_name, node, key_dtype, value_dtype, dims_of(value_shape), empty_key, deleted_key)
+    made = _find_or_make(
+        ctx,
+        DenseTable,
+        container,
+        shared_name,
+        node,
+        key_dtype,
+        value_dtype,
+        dims_of(value_shape),
+        empty_key,
+        deleted_key,
+    )
     return _handle(ctx, *made)
 
 
 def old_dense_kernel(ctx: Any, empty_key: Any, *, container: bytes, shared_name: bytes, key_dtype: DType, value_dtype: DType,
                      value_shape: TensorShape, node: Operation) -> Ref:  # fmt: skip
-    return _as_ref(ctx, *_find_or_make(ctx, DenseTable, container, shared_name, node, key_dtype, value_dtype, dims_of(value_shape), empty_key, None))
+    return _as_ref(
+        ctx,
+        *_find_or_make(
+            ctx, DenseTable, container, shared_name, node, key_dtype, value_dtype, dims_of(value_shape), empty_key, None
+        ),
+    )
 
 
 def _anonymous(ctx: Any, table: Table, node: Operation) -> ResourceHandle:
@@ -78,7 +103,9 @@ def anonymous_mutable(ctx: Any, *, key_dtype: DType, value_dtype: DType, node: O
     return _anonymous(ctx, MutableTable(key_dtype, value_dtype), node)
 
 
-def anonymous_tensors(ctx: Any, *, key_dtype: DType, value_dtype: DType, value_shape: TensorShape, node: Operation) -> ResourceHandle:
+def anonymous_tensors(
+    ctx: Any, *, key_dtype: DType, value_dtype: DType, value_shape: TensorShape, node: Operation
+) -> ResourceHandle:
     return _anonymous(ctx, MutableTable(key_dtype, value_dtype, dims_of(value_shape)), node)
 
 
@@ -92,19 +119,51 @@ _TYPES = "key_dtype: type; value_dtype: type"
 _VALUE = "; value_shape: shape = shape()"
 _DENSE = _VALUE + "; initial_num_buckets: int = 131072; max_load_factor: float = 0.800000012"
 
-op(f"HashTable() -> (table_handle: ref string) [{_SHARED}{_TYPES}] stateful", shape=vector(2), numpy=_maker(StaticTable, _as_ref))
-op(f"HashTableV2() -> (table_handle: resource) [{_SHARED}{_TYPES}] stateful", shape=scalar, numpy=_maker(StaticTable, _handle))
-op(f"MutableHashTable() -> (table_handle: ref string) [{_SHARED}{_TYPES}] stateful", shape=vector(2), numpy=_maker(MutableTable, _as_ref))
-op(f"MutableHashTableV2() -> (table_handle: resource) [{_SHARED}{_TYPES}] stateful", shape=scalar, numpy=_maker(MutableTable, _handle))
-op(f"MutableHashTableOfTensors() -> (table_handle: ref string) [{_SHARED}{_TYPES}{_VALUE}] stateful", shape=vector(2), numpy=_tensor_maker(_as_ref))
-op(f"MutableHashTableOfTensorsV2() -> (table_handle: resource) [{_SHARED}{_TYPES}{_VALUE}] stateful", shape=scalar, numpy=_tensor_maker(_handle))
+op(
+    f"HashTable() -> (table_handle: ref string) [{_SHARED}{_TYPES}] stateful",
+    shape=vector(2),
+    numpy=_maker(StaticTable, _as_ref),
+)
+op(
+    f"HashTableV2() -> (table_handle: resource) [{_SHARED}{_TYPES}] stateful",
+    shape=scalar,
+    numpy=_maker(StaticTable, _handle),
+)
+op(
+    f"MutableHashTable() -> (table_handle: ref string) [{_SHARED}{_TYPES}] stateful",
+    shape=vector(2),
+    numpy=_maker(MutableTable, _as_ref),
+)
+op(
+    f"MutableHashTableV2() -> (table_handle: resource) [{_SHARED}{_TYPES}] stateful",
+    shape=scalar,
+    numpy=_maker(MutableTable, _handle),
+)
+op(
+    f"MutableHashTableOfTensors() -> (table_handle: ref string) [{_SHARED}{_TYPES}{_VALUE}] stateful",
+    shape=vector(2),
+    numpy=_tensor_maker(_as_ref),
+)
+op(
+    f"MutableHashTableOfTensorsV2() -> (table_handle: resource) [{_SHARED}{_TYPES}{_VALUE}] stateful",
+    shape=scalar,
+    numpy=_tensor_maker(_handle),
+)
 op(f"MutableDenseHashTable(empty_key: key_dtype) -> (table_handle: ref string) [{_SHARED}{_TYPES}{_DENSE}] stateful",
    shape=vector(2), numpy=old_dense_kernel)  # fmt: skip
 op(f"MutableDenseHashTableV2(empty_key: key_dtype, deleted_key: key_dtype) -> (table_handle: resource) [{_SHARED}{_TYPES}{_DENSE}] stateful",
    shape=scalar, numpy=dense_kernel)  # fmt: skip
 op(f"AnonymousHashTable() -> (table_handle: resource) [{_TYPES}] stateful", shape=scalar, numpy=anonymous_static)
-op(f"AnonymousMutableHashTable() -> (table_handle: resource) [{_TYPES}] stateful", shape=scalar, numpy=anonymous_mutable)
-op(f"AnonymousMutableHashTableOfTensors() -> (table_handle: resource) [{_TYPES}{_VALUE}] stateful", shape=scalar, numpy=anonymous_tensors)
+op(
+    f"AnonymousMutableHashTable() -> (table_handle: resource) [{_TYPES}] stateful",
+    shape=scalar,
+    numpy=anonymous_mutable,
+)
+op(
+    f"AnonymousMutableHashTableOfTensors() -> (table_handle: resource) [{_TYPES}{_VALUE}] stateful",
+    shape=scalar,
+    numpy=anonymous_tensors,
+)
 op(f"AnonymousMutableDenseHashTable(empty_key: key_dtype, deleted_key: key_dtype) -> (table_handle: resource) [{_TYPES}{_DENSE}] stateful",
    shape=scalar, numpy=anonymous_dense)  # fmt: skip
 
@@ -196,7 +255,12 @@ for _version, _kind, _flag in (("", "ref string", ""), ("V2", "resource", " stat
        shape=insert_shape, numpy=insert_kernel)  # fmt: skip
     op(f"LookupTableImport{_version}(table_handle: {_kind}, keys: Tin, values: Tout) -> () [Tin: type; Tout: type]{_flag}",
        shape=insert_shape, numpy=import_kernel)  # fmt: skip
-    op(f"LookupTableSize{_version}(table_handle: {_kind}) -> (size: int64){_flag}", shape=scalar, numpy=size_kernel, grad=NOT_DIFFERENTIABLE)
+    op(
+        f"LookupTableSize{_version}(table_handle: {_kind}) -> (size: int64){_flag}",
+        shape=scalar,
+        numpy=size_kernel,
+        grad=NOT_DIFFERENTIABLE,
+    )
     op(f"LookupTableExport{_version}(table_handle: {_kind}) -> (keys: Tkeys, values: Tvalues) [Tkeys: type; Tvalues: type]{_flag}",
        shape=export_shape, numpy=export_kernel)  # fmt: skip
     op(f"InitializeTable{_version}(table_handle: {_kind}, keys: Tkey, values: Tval) -> () [Tkey: type; Tval: type]{_flag}",
@@ -204,4 +268,8 @@ for _version, _kind, _flag in (("", "ref string", ""), ("V2", "resource", " stat
     op(f"InitializeTableFromTextFile{_version}(table_handle: {_kind}, filename: string) -> () [key_index: int >= -2; value_index: int >= -2;"
        f" vocab_size: int >= -1 = -1; delimiter: string = '\\t'; offset: int = 0]{_flag}",
        shape=no_outputs, numpy=text_file_kernel)  # fmt: skip
-op("LookupTableRemoveV2(table_handle: resource, keys: Tin) -> () [Tin: type] stateful", shape=no_outputs, numpy=remove_kernel)
+op(
+    "LookupTableRemoveV2(table_handle: resource, keys: Tin) -> () [Tin: type] stateful",
+    shape=no_outputs,
+    numpy=remove_kernel,
+)

@@ -105,6 +105,10 @@ def consume_kernel(lock: MutexHold) -> None:
     lock.release()
 
 
-op("MutexV2() -> (resource: resource) [container: string = ''; shared_name: string = ''] stateful", shape=scalar, numpy=mutex_kernel)
+op(
+    "MutexV2() -> (resource: resource) [container: string = ''; shared_name: string = ''] stateful",
+    shape=scalar,
+    numpy=mutex_kernel,
+)
 op("MutexLock(mutex: resource) -> (mutex_lock: variant) stateful", shape=scalar, async_kernel=lock_kernel)
 op("ConsumeMutexLock(mutex_lock: variant) -> () stateful", shape=no_outputs, numpy=consume_kernel)

@@ -13,7 +13,7 @@ from penstock.ops.declare import NOT_DIFFERENTIABLE, no_outputs, op, scalar, wit
 from penstock.ops.kernels.rows import check_indices, nd_rows, row_updates, scatter_nd, scatter_rows
 from penstock.ops.kernels.slices import assign_slice
 from penstock.ops.kernels.texts import dtype_text
-from penstock.ops.resources import DEFAULT_CONTAINER, Owned, Ref, ResourceHandle
+from penstock.ops.resources import DEFAULT_CONTAINER, Owned, Ref, ResourceHandle, carried
 from penstock.ops.samples import program
 from penstock.ops.state import resource_key, scatter_nd_shape_of, scatter_shape_of
 from penstock.shapes import TensorShape, compatible_dims, dims_of, format_dims, merge_dims
@@ -27,7 +27,9 @@ def make_handle(ctx: Any, container: str, name: str, dtype: DType, shape: Tensor
     return ResourceHandle(ctx.device.name, container, name, VAR_TYPE, ((dtype, dims_of(shape)),))
 
 
-def var_handle_kernel(ctx: Any, *, dtype: DType, shape: TensorShape, container: bytes, shared_name: bytes, node: Operation, state: Any) -> ResourceHandle:
+def var_handle_kernel(
+    ctx: Any, *, dtype: DType, shape: TensorShape, container: bytes, shared_name: bytes, node: Operation, state: Any
+) -> ResourceHandle:
     handle = getattr(state, "handle", None)
     if handle is None:
         where, name = resource_key(container, shared_name, node)
@@ -45,7 +47,9 @@ def var_handle_shape(c: Any) -> Dims:
     return ()
 
 
-def var_handles_kernel(ctx: Any, *, containers: list[bytes], shared_names: list[bytes], dtypes: list[DType], shapes: list[TensorShape]) -> list[ResourceHandle]:
+def var_handles_kernel(
+    ctx: Any, *, containers: list[bytes], shared_names: list[bytes], dtypes: list[DType], shapes: list[TensorShape]
+) -> list[ResourceHandle]:
     return [
         make_handle(ctx, where.decode() or DEFAULT_CONTAINER, name.decode(), dtype, shape)
         for where, name, dtype, shape in zip(containers, shared_names, dtypes, shapes, strict=True)
@@ -68,10 +72,13 @@ op("_VarHandlesOp() -> (resources: N*resource) [containers: list(string); shared
 
 def find_variable(ctx: Any, handle: ResourceHandle) -> Ref:
     """The variable that `handle` names; NotFoundError, in TF's words, if there is none."""
-    if handle.resource is not None:
-        return handle.resource
+    found = carried(handle, Ref)
+    if found is not None:
+        return found
     if handle.device != ctx.device.name:
-        raise InvalidArgumentError(f"Trying to access resource {handle.name} located in device {handle.device} from device {ctx.device.name}")
+        raise InvalidArgumentError(
+            f"Trying to access resource {handle.name} located in device {handle.device} from device {ctx.device.name}"
+        )
     try:
         return ctx.resources.lookup(handle.container, handle.name, Ref)
     except NotFoundError as error:
@@ -82,10 +89,13 @@ def find_variable(ctx: Any, handle: ResourceHandle) -> Ref:
 
 
 def find_or_create(ctx: Any, handle: ResourceHandle, dtype: DType) -> Ref:
-    if handle.resource is not None:
-        return handle.resource
+    found = carried(handle, Ref)
+    if found is not None:
+        return found
     if handle.device != ctx.device.name:
-        raise InvalidArgumentError(f"Trying to access resource {handle.name} located in device {handle.device} from device {ctx.device.name}")
+        raise InvalidArgumentError(
+            f"Trying to access resource {handle.name} located in device {handle.device} from device {ctx.device.name}"
+        )
     dims = handle.dtypes_and_shapes[0][1] if handle.dtypes_and_shapes else None
     return ctx.resources.lookup_or_create(handle.container, handle.name, Ref, lambda: Ref(dtype, dims, handle.name))
 
@@ -115,7 +125,9 @@ def read_kernel(ctx: Any, handle: ResourceHandle, *, dtype: DType) -> Any:
     value = read_value(ctx, handle)
     if value.dtype != dtype.np:
         held = find_variable(ctx, handle).dtype
-        raise InvalidArgumentError(f"Trying to read variable with wrong dtype. Expected {dtype_text(dtype)} got {dtype_text(held)}")
+        raise InvalidArgumentError(
+            f"Trying to read variable with wrong dtype. Expected {dtype_text(dtype)} got {dtype_text(held)}"
+        )
     return value
 
 
@@ -129,17 +141,33 @@ def read_shape(c: Any) -> Dims:
 
 def check_handle_dtype(c: Any, held: DType, verb: str, asked: DType) -> None:
     if held is not asked:
-        raise ValueError(f"Trying to {verb} variable with wrong dtype. Expected {dtype_text(held)} got {dtype_text(asked)}")
+        raise ValueError(
+            f"Trying to {verb} variable with wrong dtype. Expected {dtype_text(held)} got {dtype_text(asked)}"
+        )
 
 
 def read_grad(g: Any, op: Any, dy: Any) -> Any:
     return dy
 
 
-op("ReadVariableOp(resource: resource) -> (value: dtype) [dtype: type] stateful", shape=read_shape, numpy=read_kernel, grad=read_grad)
+op(
+    "ReadVariableOp(resource: resource) -> (value: dtype) [dtype: type] stateful",
+    shape=read_shape,
+    numpy=read_kernel,
+    grad=read_grad,
+)
+
+
+def read_all_shape(c: Any) -> list[Dims]:
+    if len(c.attrs["dtypes"]) != c.n:
+        raise ValueError(
+            f"Mismatched number of arguments to ReadVariablesOp: {c.n} resources and {len(c.attrs['dtypes'])} types"
+        )
+    return [None if c.handle(i) is None else c.handle(i)[1] for i in range(c.n)]
+
+
 op("_ReadVariablesOp(resources: N*resource) -> (values: list dtypes) [N: int >= 0; dtypes: list(type) >= 1] stateful",
-   shape=lambda c: [None if c.handle(i) is None else c.handle(i)[1] for i in range(c.n)],
-   numpy=lambda ctx, handles: [read_value(ctx, h) for h in handles])  # fmt: skip
+   shape=read_all_shape, numpy=lambda ctx, handles: [read_value(ctx, h) for h in handles])  # fmt: skip
 
 
 def variable_shape_kernel(ctx: Any, handle: ResourceHandle, *, out_type: DType) -> np.ndarray:
@@ -167,7 +195,7 @@ op("VarIsInitializedOp(resource: resource) -> (is_initialized: bool) stateful",
 
 
 def destroy_kernel(ctx: Any, handle: ResourceHandle, *, ignore_lookup_error: bool) -> None:
-    if handle.resource is not None:
+    if carried(handle, object) is not None:
         handle.resource = None
         return
     try:
@@ -186,7 +214,9 @@ op("DestroyResourceOp(resource: resource) -> () [ignore_lookup_error: bool = tru
 def assign_variable_kernel(ctx: Any, handle: ResourceHandle, value: Any, *, dtype: DType, validate_shape: bool) -> None:
     ref = find_or_create(ctx, handle, dtype)
     if ref.dtype is not dtype:
-        raise InvalidArgumentError(f"Trying to assign variable with wrong dtype. Expected {dtype_text(ref.dtype)} got {dtype_text(dtype)}")
+        raise InvalidArgumentError(
+            f"Trying to assign variable with wrong dtype. Expected {dtype_text(ref.dtype)} got {dtype_text(dtype)}"
+        )
     if validate_shape:
         held = ref.peek()
         want = ref.dims if held is None else held.shape
@@ -289,7 +319,9 @@ def gather_grad(g: Any, op: Any, dy: Any) -> Any:
     from penstock.graph.composite import IndexedSlices
 
     if op.attr("batch_dims"):
-        raise LookupError("No gradient defined for ResourceGather with batch_dims > 0; use tf.gather on the variable's value.")
+        raise LookupError(
+            "No gradient defined for ResourceGather with batch_dims > 0; use tf.gather on the variable's value."
+        )
     shape = g.VariableShape(op.resource, out_type=op.attr("Tindices"))
     size = g.ExpandDims(g.Size(op.indices, out_type=op.attr("Tindices")), 0)
     rows = g.ConcatV2([size, g.StridedSlice(shape, [1], [0], [1], end_mask=1)], 0)
@@ -300,7 +332,9 @@ def gather_nd_kernel(ctx: Any, handle: ResourceHandle, indices: Any, *, node: Op
     params = np.asarray(find_variable(ctx, handle).read())
     indices = np.asarray(indices)
     if indices.ndim < 1 or indices.shape[-1] > params.ndim:
-        raise InvalidArgumentError(f"index innermost dimension length must be <= params rank; saw: {indices.shape[-1] if indices.ndim else 0} vs. {params.ndim}")
+        raise InvalidArgumentError(
+            f"index innermost dimension length must be <= params rank; saw: {indices.shape[-1] if indices.ndim else 0} vs. {params.ndim}"
+        )
     depth = indices.shape[-1]
     try:
         rows, _ = nd_rows(params.shape, indices, what="param shape")
@@ -316,7 +350,9 @@ def gather_nd_shape(c: Any) -> Dims:
     if known is None or known[1] is None or indices is None or indices[-1] is None:
         return None
     if indices[-1] > len(known[1]):
-        raise ValueError(f"indices.shape[-1] must be <= params.rank, but saw indices shape: {format_dims(indices)} and params shape: {format_dims(known[1])}")
+        raise ValueError(
+            f"indices.shape[-1] must be <= params.rank, but saw indices shape: {format_dims(indices)} and params shape: {format_dims(known[1])}"
+        )
     return indices[:-1] + known[1][indices[-1] :]
 
 
@@ -385,7 +421,9 @@ for _how in ("Update", "Add", "Sub", "Min", "Max"):
 def resource_slice_assign_kernel(ctx: Any, handle: ResourceHandle, begin: Any, end: Any, strides: Any, value: Any, *, begin_mask: int,
                                  end_mask: int, ellipsis_mask: int, new_axis_mask: int, shrink_axis_mask: int) -> None:  # fmt: skip
     with Owned(find_variable(ctx, handle)) as (array,):
-        assign_slice(array, begin, end, strides, value, begin_mask, end_mask, ellipsis_mask, new_axis_mask, shrink_axis_mask)
+        assign_slice(
+            array, begin, end, strides, value, begin_mask, end_mask, ellipsis_mask, new_axis_mask, shrink_axis_mask
+        )
 
 
 op("ResourceStridedSliceAssign(ref: resource, begin: Index, end: Index, strides: Index, value: T) -> () [T: type; Index: type in {int32, int64};"

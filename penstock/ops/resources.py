@@ -34,7 +34,9 @@ class ResourceHandle:
     ndim = 0
     dtype = np.dtype(object)
 
-    def __init__(self, device: str, container: str, name: str, type_name: str, dtypes_and_shapes: Any = (), resource: Any = None) -> None:
+    def __init__(
+        self, device: str, container: str, name: str, type_name: str, dtypes_and_shapes: Any = (), resource: Any = None
+    ) -> None:
         self.device = device
         self.container = container
         self.name = name
@@ -44,6 +46,31 @@ class ResourceHandle:
 
     def __repr__(self) -> str:
         return f"<ResourceHandle {self.type_name} {self.container}/{self.name} on {self.device}>"
+
+
+def carried(handle: Any, cls: Any) -> Any:
+    """The object that `handle` carries itself, or None if it only names one; InvalidArgumentError, in TF's words, if it is no `cls`."""
+    if handle.__class__ is not ResourceHandle:
+        raise errors.InvalidArgumentError(
+            f"A resource handle is needed, got a {type(handle).__name__} of shape {np.shape(handle)}"
+        )
+    found = handle.resource
+    if found is not None and not isinstance(found, cls):
+        raise errors.InvalidArgumentError(
+            f"Trying to access a handle's resource using the wrong type. The handle points to a resource (name '{handle.name}') of type "
+            f"'{handle.type_name}' but you are trying to access the resource as type '{getattr(cls, 'type_name', cls.__name__)}'"
+        )
+    return found
+
+
+def pair_of(handle: Any) -> tuple[str, str]:
+    """(container, name) out of a handle of TF1's first kind: a vector of two strings, or a reference to one."""
+    pair = handle.read() if isinstance(handle, Ref) else handle
+    if np.shape(pair) != (2,) or not all(isinstance(part, bytes) for part in pair):
+        raise errors.InvalidArgumentError(
+            f"A resource handle must be a 2-element vector of strings, but had shape: {list(np.shape(pair))}"
+        )
+    return pair[0].decode("utf-8", "replace"), pair[1].decode("utf-8", "replace")
 
 
 def _references_of_a_local() -> int:
@@ -91,7 +118,9 @@ class Ref:
     def assign(self, value: Any) -> None:
         """Makes `value` the variable's value. Values are immutable, so it is shared; views are copied, lest they keep a
         bigger array alive or show what somebody else writes."""
-        if value.__class__ is np.ndarray and (value.base is not None or not value.flags.writeable or not value.flags.c_contiguous):
+        if value.__class__ is np.ndarray and (
+            value.base is not None or not value.flags.writeable or not value.flags.c_contiguous
+        ):
             value = np.array(value, copy=True, order="C")
         with self.lock:
             self.value = value

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from penstock.ops.broadcasting import broadcast_shape, conj, reduce_to
-from penstock.ops.declare import op, same_as
 from penstock.ops.declare import broadcast as broadcast_rule
+from penstock.ops.declare import op, same_as
 from penstock.ops.elementwise import PLAIN, POSITIVE, UNIT
 from penstock.ops.kernels import incomplete, special
 from penstock.ops.samples import arr, empty, ints, uniform

@@ -12,7 +12,7 @@ from penstock.dtypes import DType, string
 from penstock.errors import InvalidArgumentError, NotFoundError
 from penstock.graph.ir import Dims, Operation
 from penstock.ops.declare import NOT_DIFFERENTIABLE, no_outputs, op, unknown, vector
-from penstock.ops.resources import Ref, ResourceHandle
+from penstock.ops.resources import Ref, ResourceHandle, carried, pair_of
 from penstock.ops.samples import program
 from penstock.shapes import format_dims
 
@@ -56,14 +56,14 @@ def _new(ctx: Any, elem_type: DType, stack_name: bytes, node: Operation, max_siz
 def find(ctx: Any, handle: Any) -> Stack:
     """The stack that a handle of either kind means."""
     if isinstance(handle, ResourceHandle):
-        if handle.resource is not None:
-            return handle.resource
+        found = carried(handle, Stack)
+        if found is not None:
+            return found
         key = (handle.container, handle.name)
     else:
-        pair = handle.value if isinstance(handle, Ref) else handle
-        key = (pair[0].decode(), pair[1].decode())
+        key = pair_of(handle)
     stack = ctx.step_resources.get(key)
-    if stack is None:
+    if not isinstance(stack, Stack):
         raise NotFoundError(f"Resource {key[0]}/{key[1]}/{Stack.type_name} does not exist.")
     return stack
 

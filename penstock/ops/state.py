@@ -24,7 +24,9 @@ def resource_key(container: bytes, shared_name: bytes, node: Operation) -> tuple
     return container.decode() or DEFAULT_CONTAINER, shared_name.decode() or node.name
 
 
-def variable_kernel(ctx: Any, *, dtype: DType, shape: TensorShape, container: bytes, shared_name: bytes, node: Operation, state: Any) -> Ref:
+def variable_kernel(
+    ctx: Any, *, dtype: DType, shape: TensorShape, container: bytes, shared_name: bytes, node: Operation, state: Any
+) -> Ref:
     key = getattr(state, "key", None)
     if key is None:
         key = state.key = resource_key(container, shared_name, node)
@@ -59,7 +61,9 @@ def temporary_variable_kernel(ctx: Any, *, shape: TensorShape, dtype: DType, var
 
 def destroy_temporary_kernel(ctx: Any, ref: Ref, *, var_name: bytes) -> Any:
     if ctx.step_resources.pop(_temporary_key(ctx, var_name), None) is None:
-        raise NotFoundError(f"Resource __per_step_{ctx.step_id}/{var_name.decode()} does not exist: no TemporaryVariable of that name.")
+        raise NotFoundError(
+            f"Resource __per_step_{ctx.step_id}/{var_name.decode()} does not exist: no TemporaryVariable of that name."
+        )
     return ref.read()
 
 
@@ -166,7 +170,9 @@ def scatter_nd_shape_of(params: Dims, indices: Dims, updates: Dims) -> None:
     """The static check of scatter_nd, in TF's words."""
     if params is None or indices is None or updates is None:
         return
-    if (num_elements(params) == 0 and num_elements(indices) not in (0, None)) or (num_elements(indices) == 0 and num_elements(updates)):
+    if (num_elements(params) == 0 and num_elements(indices) not in (0, None)) or (
+        num_elements(indices) == 0 and num_elements(updates)
+    ):
         return
     if not indices:
         raise ValueError("Shape must be at least rank 1 but is rank 0")
@@ -222,7 +228,9 @@ def _scatter_program(how: str) -> Any:
 
 
 for _how in ("Update", "Add", "Sub", "Mul", "Div", "Min", "Max"):
-    _types = {"Update": "type", "Min": "type in FLOATS|INDEX", "Max": "type in FLOATS|INDEX"}.get(_how, "type in NUMBERS")
+    _types = {"Update": "type", "Min": "type in FLOATS|INDEX", "Max": "type in FLOATS|INDEX"}.get(
+        _how, "type in NUMBERS"
+    )
     _locking = "true" if _how == "Update" else "false"
     op(f"Scatter{_how}(ref: ref T, indices: Tindices, updates: T) -> (output_ref: ref T)"
        f" [T: {_types}; Tindices: type in {{int32, int64}}; use_locking: bool = {_locking}]",
@@ -237,7 +245,9 @@ for _how in ("Update", "Add", "Sub", "Min", "Max"):
 def strided_slice_assign_kernel(ref: Ref, begin: Any, end: Any, strides: Any, value: Any, *, begin_mask: int, end_mask: int,
                                 ellipsis_mask: int, new_axis_mask: int, shrink_axis_mask: int) -> Ref:  # fmt: skip
     with Owned(ref) as (array,):
-        assign_slice(array, begin, end, strides, value, begin_mask, end_mask, ellipsis_mask, new_axis_mask, shrink_axis_mask)
+        assign_slice(
+            array, begin, end, strides, value, begin_mask, end_mask, ellipsis_mask, new_axis_mask, shrink_axis_mask
+        )
     return ref
 
 

@@ -15,10 +15,17 @@ from penstock.dtypes import DType, string
 from penstock.errors import InvalidArgumentError, NotFoundError
 from penstock.graph.defaults import get_default_graph
 from penstock.graph.ir import Dims, Operation
-from penstock.ops.declare import NOT_DIFFERENTIABLE, checked_scalar, no_outputs, op, vector, with_rank, with_rank_at_least
+from penstock.ops.declare import (
+    NOT_DIFFERENTIABLE,
+    checked_scalar,
+    op,
+    vector,
+    with_rank,
+    with_rank_at_least,
+)
 from penstock.ops.kernels import tensor_arrays as kernels
 from penstock.ops.kernels.tensor_arrays import TensorArray
-from penstock.ops.resources import Ref, ResourceHandle
+from penstock.ops.resources import Ref, ResourceHandle, carried, pair_of
 from penstock.ops.samples import program
 from penstock.shapes import TensorShape, concat_dims, dims_of, is_fully_defined, merge_dims
 
@@ -32,14 +39,14 @@ _NO_FLOW = np.float32(0)
 def find(ctx: Any, handle: Any) -> TensorArray:
     """The array that a handle of any kind means."""
     if isinstance(handle, ResourceHandle):
-        if handle.resource is not None:
-            return handle.resource
+        found = carried(handle, TensorArray)
+        if found is not None:
+            return found
         key = (handle.container, handle.name)
     else:
-        pair = handle.value if isinstance(handle, Ref) else handle
-        key = (pair[0].decode(), pair[1].decode())
+        key = pair_of(handle)
     array = ctx.step_resources.get(key)
-    if array is None:
+    if not isinstance(array, TensorArray):
         raise NotFoundError(f"Resource {key[0]}/{key[1]}/{TensorArray.type_name} does not exist.")
     return array
 

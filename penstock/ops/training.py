@@ -29,11 +29,15 @@ def _check(names: list[str], arrays: list[np.ndarray], rest: tuple, slots: int, 
     shape = arrays[0].shape
     for name, array in zip(names[1:slots], arrays[1:], strict=True):
         if array.shape != shape:
-            raise InvalidArgumentError(f"var and {name} do not have the same shape{format_dims(shape)} {format_dims(array.shape)}")
+            raise InvalidArgumentError(
+                f"var and {name} do not have the same shape{format_dims(shape)} {format_dims(array.shape)}"
+            )
     for name, value in zip(names[slots:], rest, strict=True):
         if name in _GRADIENTS:
             if not sparse and value.shape != shape:
-                raise InvalidArgumentError(f"var and {name} do not have the same shape{format_dims(shape)} {format_dims(value.shape)}")
+                raise InvalidArgumentError(
+                    f"var and {name} do not have the same shape{format_dims(shape)} {format_dims(value.shape)}"
+                )
         elif name != "indices" and np.ndim(value):
             raise InvalidArgumentError(f"{name} is not a scalar: {format_dims(np.shape(value))}")
 
@@ -77,7 +81,9 @@ def _sparse(formula: Callable[..., None], names: list[str], slots: int) -> Calla
             if gradient.ndim < 1 or gradient.shape[0] != indices.shape[0]:
                 raise InvalidArgumentError("grad must be the same size as indices in the first dimension.")
             if gradient.shape[1:] != var.shape[1:]:
-                axis = next((i for i in range(1, var.ndim) if i >= gradient.ndim or gradient.shape[i] != var.shape[i]), var.ndim)
+                axis = next(
+                    (i for i in range(1, var.ndim) if i >= gradient.ndim or gradient.shape[i] != var.shape[i]), var.ndim
+                )
                 raise InvalidArgumentError(f"var and grad must match in dimension {axis}")
             bad = np.flatnonzero((indices < 0) | (indices >= var.shape[0]))
             if bad.size:
@@ -95,7 +101,9 @@ def _sparse(formula: Callable[..., None], names: list[str], slots: int) -> Calla
     return update
 
 
-def _kernels(update: Callable[..., None], slots: int, attrs: tuple[str, ...]) -> tuple[Callable[..., Any], Callable[..., Any]]:
+def _kernels(
+    update: Callable[..., None], slots: int, attrs: tuple[str, ...]
+) -> tuple[Callable[..., Any], Callable[..., Any]]:
     """The kernels of the ref op and of the resource op around one update."""
 
     def ref_kernel(*args: Any, **attrs: Any) -> Ref:
@@ -146,7 +154,15 @@ def _shape_rule(names: list[str], slots: int, sparse: bool, resource: bool) -> C
     return rule
 
 
-def _declare(name: str, variables: str, arguments: str, attrs: str, formula: Callable[..., None], kinds: str, sparse: bool = False) -> None:
+def _declare(
+    name: str,
+    variables: str,
+    arguments: str,
+    attrs: str,
+    formula: Callable[..., None],
+    kinds: str,
+    sparse: bool = False,
+) -> None:
     """Declares `name` with ref variables ("Apply...") and with resources ("ResourceApply..."), as `kinds` says."""
     held, given = variables.split(), arguments.split()
     names, slots = held + given, len(held)
@@ -178,10 +194,24 @@ for _row in (
     ("ApplyKerasMomentum", "var accum", "lr grad momentum", _NESTEROV, f.keras_momentum, "resource"),
     ("ApplyAdagrad", "var accum", "lr grad", _SLOTS, f.adagrad, _BOTH),
     ("ApplyAdagradV2", "var accum", "lr epsilon grad", _SLOTS, f.adagrad_v2, _BOTH),
-    ("ApplyAdagradDA", "var gradient_accumulator gradient_squared_accumulator", "grad lr l1 l2 global_step", "", f.adagrad_da, _BOTH),
+    (
+        "ApplyAdagradDA",
+        "var gradient_accumulator gradient_squared_accumulator",
+        "grad lr l1 l2 global_step",
+        "",
+        f.adagrad_da,
+        _BOTH,
+    ),
     ("ApplyAdadelta", "var accum accum_update", "lr rho epsilon grad", "", f.adadelta, _BOTH),
     ("ApplyAdam", "var m v", "beta1_power beta2_power lr beta1 beta2 epsilon grad", _NESTEROV, f.adam, _BOTH),
-    ("ApplyAdamWithAmsgrad", "var m v vhat", "beta1_power beta2_power lr beta1 beta2 epsilon grad", "", f.adam_amsgrad, "resource"),
+    (
+        "ApplyAdamWithAmsgrad",
+        "var m v vhat",
+        "beta1_power beta2_power lr beta1 beta2 epsilon grad",
+        "",
+        f.adam_amsgrad,
+        "resource",
+    ),
     ("ApplyAdaMax", "var m v", "beta1_power lr beta1 beta2 epsilon grad", "", f.adamax, _BOTH),
     ("ApplyRMSProp", "var ms mom", "lr rho momentum epsilon grad", "", f.rmsprop, _BOTH),
     ("ApplyCenteredRMSProp", "var mg ms mom", "lr rho momentum epsilon grad", "", f.centered_rmsprop, _BOTH),
@@ -199,10 +229,24 @@ for _row in (
     ("SparseApplyKerasMomentum", "var accum", "lr grad indices momentum", _NESTEROV, f.keras_momentum, "resource"),
     ("SparseApplyAdagrad", "var accum", "lr grad indices", _SLOTS, f.adagrad, _BOTH),
     ("SparseApplyAdagradV2", "var accum", "lr epsilon grad indices", _SLOTS, f.adagrad_v2, _BOTH),
-    ("SparseApplyAdagradDA", "var gradient_accumulator gradient_squared_accumulator", "grad indices lr l1 l2 global_step", "", f.sparse_adagrad_da, _BOTH),
+    (
+        "SparseApplyAdagradDA",
+        "var gradient_accumulator gradient_squared_accumulator",
+        "grad indices lr l1 l2 global_step",
+        "",
+        f.sparse_adagrad_da,
+        _BOTH,
+    ),
     ("SparseApplyAdadelta", "var accum accum_update", "lr rho epsilon grad indices", "", f.adadelta, _BOTH),
     ("SparseApplyRMSProp", "var ms mom", "lr rho momentum epsilon grad indices", "", f.sparse_rmsprop, _BOTH),
-    ("SparseApplyCenteredRMSProp", "var mg ms mom", "lr rho momentum epsilon grad indices", "", f.sparse_centered_rmsprop, _BOTH),
+    (
+        "SparseApplyCenteredRMSProp",
+        "var mg ms mom",
+        "lr rho momentum epsilon grad indices",
+        "",
+        f.sparse_centered_rmsprop,
+        _BOTH,
+    ),
     ("SparseApplyFtrl", "var accum linear", "grad indices lr l1 l2 lr_power", _BY_LR, f.ftrl, _BOTH),
     ("SparseApplyFtrlV2", "var accum linear", "grad indices lr l1 l2 l2_shrinkage lr_power", _BY_LR, f.ftrl_v2, _BOTH),
     ("SparseApplyProximalGradientDescent", "var", "alpha l1 l2 grad indices", "", f.proximal_gradient_descent, _BOTH),

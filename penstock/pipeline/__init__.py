@@ -18,6 +18,7 @@ from penstock.graph.ir import Graph
 from penstock.graph.rewrite import Copier
 from penstock.graph.spec import check_partitioned, check_placed, check_pruned, check_well_formed, checking
 from penstock.pipeline.custom import POST_PARTITIONING, POST_PLACEMENT, POST_REWRITE_FOR_EXEC, PRE_PLACEMENT, run_passes
+from penstock.pipeline.memory import ensure_memory_types
 from penstock.pipeline.optimise import OptimiserOptions, optimise
 from penstock.pipeline.partition import partition
 from penstock.pipeline.place import Placer
@@ -90,6 +91,7 @@ def compile_step(graph: Graph, signature: Signature, placer: Placer, options: Co
 
     partitions = partition(optimised, options.incarnations, options.compress_transfers)
     trail.add("partition", partitions)
+    partitions = ensure_memory_types(partitions, placer.kinds, options.incarnations)
     partitions = run_passes(POST_PARTITIONING, partitions, trail)
     checking(check_partitioned, partitions)
     return partitions
@@ -107,4 +109,4 @@ def compile_function(body: Graph, placer: Placer, options: CompileOptions, trail
     control_ret = frozenset(op.name for op in getattr(body, "_control_ret", ()))
     effects = frozenset(op.name for op in placed if op.op_def.stateful)
     optimised = optimise(placed, options.optimiser._replace(targets=control_ret | effects), trail)
-    return partition(optimised, options.incarnations, options.compress_transfers)
+    return ensure_memory_types(partition(optimised, options.incarnations, options.compress_transfers), placer.kinds, options.incarnations)

@@ -115,13 +115,7 @@ class _Partitioner:
             cast = new_node(sender, "Cast", f"{producer.name}/_narrow", [source], {"SrcT": dtype, "DstT": wire, "Truncate": True}, [wire], [source.dims], src_device, origin=producer)
             source = cast.outputs[0]
         self.count += 1
-        attrs = {
-            "tensor_name": f"edge_{self.count}_{label}".encode(),
-            "send_device": src_device.encode(),
-            "recv_device": device.encode(),
-            "send_device_incarnation": _signed(self.incarnations.get(src_device, 1)),
-            "client_terminated": False,
-        }
+        attrs = transfer_attrs(f"edge_{self.count}_{label}", src_device, device, self.incarnations)
         new_node(sender, "_Send", f"{producer.name}/_send", [source], {"T": wire, **attrs}, [], [], src_device, origin=producer)
         recv = new_node(receiver, "_Recv", f"{producer.name}/_recv", [], {"tensor_type": wire, **attrs}, [wire], [source.dims], device, origin=producer)
         recv.outputs[0].handle_data = source.handle_data
@@ -177,6 +171,17 @@ class _Partitioner:
         step = new_node(graph, "NextIteration", base + "/next", [switch.outputs[1]], {"T": b}, [b], [()], device, origin=condition)
         merge._update_input(1, step.outputs[0])
         return merge
+
+
+def transfer_attrs(label: str, source: str, destination: str, incarnations: dict[str, int]) -> dict[str, Any]:
+    """The attributes that a Send and its Recv share: together they make the rendezvous key."""
+    return {
+        "tensor_name": label.encode(),
+        "send_device": source.encode(),
+        "recv_device": destination.encode(),
+        "send_device_incarnation": _signed(incarnations.get(source, 1)),
+        "client_terminated": False,
+    }
 
 
 def _is_small_constant(op: Operation) -> bool:

@@ -34,6 +34,7 @@ class Placer:
         self.default = default or devices[0].name
         self.placement: dict[str, str] = {}
         self.reasons: dict[str, str] = {}
+        self.kinds = {device.name: device.kind for device in devices}
         self._known = {device.name: device for device in devices}
         self._matching: dict[str, list[Any]] = {}
 
@@ -139,7 +140,7 @@ class Placer:
 
     def _choose(self, members: list[Operation]) -> tuple[Any, str]:
         spec, why = self._request(members)
-        able = [d for d in self.devices if all(_has_kernel(op, d.type) for op in members)]
+        able = [d for d in self.devices if all(_has_kernel(op, d) for op in members)]
         if not able:
             # No kernel anywhere: the graph may still be run by fetches that avoid these nodes. Binding the kernel will complain.
             able = self.devices
@@ -187,7 +188,7 @@ class Placer:
         where = {self.placement.get(consumer.name) for consumer in op.outputs[0]._consumers or ()}
         if len(where) == 1:
             device = where.pop()
-            if device is not None and _has_kernel(op, self._known[device].type):
+            if device is not None and _has_kernel(op, self._known[device]):
                 self.placement[op.name] = device
                 self.reasons[op.name] = f"a source whose consumers are all on {device}"
                 return
@@ -213,7 +214,7 @@ class Placer:
             why = f"Could not satisfy explicit device specification '{spec}' because no devices matching that specification are registered in this process; available devices: {available}."
         else:
             kinds = ", ".join(sorted({d.type for d in matching}))
-            lacking = next((m.type for m in members if not _has_kernel(m, matching[0].type)), members[0].type)
+            lacking = next((m.type for m in members if not _has_kernel(m, matching[0])), members[0].type)
             why = f"Could not satisfy explicit device specification '{spec}' because no supported kernel for {kinds} devices is available for op {lacking}."
         raise errors.InvalidArgumentError(
             f"Cannot assign a device for operation {op.name}: {why} To let Penstock choose another device, set allow_soft_placement in the ConfigProto."
@@ -227,10 +228,10 @@ class Placer:
             logger.warning("%s: (%s): %s (%s)", op.name, op.type, self.placement[op.name], self.reason(op))
 
 
-def _has_kernel(op: Operation, device_type: str) -> bool:
-    if device_type == "CPU" and op.type in op.graph.functions:
+def _has_kernel(op: Operation, device: Any) -> bool:
+    if device.type == "CPU" and op.type in op.graph.functions:
         return True
-    return op.op_def.has_kernel(device_type)
+    return device.has_kernel(op.op_def)
 
 
 def _wants_ref(op: Operation, tensor: Any) -> bool:

@@ -19,6 +19,7 @@ from penstock.names import parse_tensor_name
 from penstock.pipeline.signature import Signature
 
 CLIENT_DEVICE_INCARNATION = 1
+_RUNTIME_ONLY = frozenset(("_Arg", "_Retval", "_DeviceArg", "_DeviceRetval"))
 
 
 def prune(graph: Graph, signature: Signature, device_of: Callable[[Operation], str], client_device: str) -> Graph:
@@ -38,6 +39,8 @@ def prune(graph: Graph, signature: Signature, device_of: Callable[[Operation], s
     copier = Copier(graph)
     for op in graph:
         if op in keep:
+            if op.type in _RUNTIME_ONLY:
+                raise errors.InvalidArgumentError(f"Node '{op.name}' is of type {op.type}, which stands for an argument or a result of the runtime: it cannot run as a part of a client's graph.").attach(op=op)
             copier.clone(op, device_of(op))
     # `tensors` says who stands for an old tensor. Feeds and connections take the place of what computed it.
     arg_of: dict[Operation, Operation] = {}

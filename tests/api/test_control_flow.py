@@ -7,7 +7,7 @@ import pytest
 
 import penstock as tf
 
-Pair = collections.namedtuple("Pair", "a b")
+Pair = collections.namedtuple("Pair", "a b")  # noqa: PYI024
 
 
 def run(fetches, feed=None):
@@ -81,7 +81,13 @@ def test_sparse_results():
 
 def test_operations_as_results():
     p = tf.placeholder(tf.bool, [])
-    assert run(tf.cond(p, lambda: tf.group(tf.constant(1.0)), lambda: tf.no_op()), {p: True}) is np.True_ or True
+    v = tf.Variable(0.0, use_resource=False)
+    done = tf.cond(p, lambda: tf.group(tf.assign_add(v, 1.0)), lambda: tf.no_op())
+    assert done.dtype == tf.bool
+    with tf.Session() as sess:
+        sess.run(tf.global_variables_initializer())
+        assert [bool(sess.run(done, {p: b})) for b in (True, False)] == [True, False]
+        assert sess.run(v) == 1.0
 
 
 @pytest.mark.parametrize(
@@ -231,7 +237,7 @@ def test_errors_leave_the_context():
 
 
 def test_contexts_can_be_written_and_read_back():
-    from penstock.graph.control_flow import CondContext
+    from penstock.graph.contexts import CondContext
     from penstock.graph.while_context import WhileContext
 
     x = tf.placeholder(tf.float32, [2], name="x")
@@ -273,7 +279,7 @@ def test_case():
 def test_case_errors():
     x = tf.placeholder(tf.float32, [])
     several = tf.case([(x < 1.0, lambda: 1), (x < 0.0, lambda: 2)], default=lambda: 3, exclusive=True)
-    nothing = tf.case([(x < 1.0, lambda: 1), (x < 0.0, lambda: 2)])
+    nothing = tf.case([(x < 1.0, lambda: tf.constant(1)), (x < 0.0, lambda: tf.constant(2))])
     with tf.Session() as sess:
         assert sess.run(several, {x: 0.5}) == 1
         with pytest.raises(tf.errors.InvalidArgumentError, match="more than 1 conditions"):

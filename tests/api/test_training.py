@@ -63,7 +63,11 @@ def rmsprop(var, slots, grad, t):
 
 # name -> (optimizer, initial slots, update by the textbook)
 REFERENCE = {
-    "gradient_descent": (lambda: tf.train.GradientDescentOptimizer(LR), [], lambda var, slots, grad, t: var.__isub__(LR * grad)),
+    "gradient_descent": (
+        lambda: tf.train.GradientDescentOptimizer(LR),
+        [],
+        lambda var, slots, grad, t: var.__isub__(LR * grad),
+    ),
     "momentum": (lambda: tf.train.MomentumOptimizer(LR, MOM), [0.0], momentum),
     "nesterov": (lambda: tf.train.MomentumOptimizer(LR, MOM, use_nesterov=True), [0.0], nesterov),
     "adagrad": (lambda: tf.train.AdagradOptimizer(LR, initial_accumulator_value=0.2), [0.2], adagrad),
@@ -97,7 +101,11 @@ class TestFormulas:
         make, starts, update = REFERENCE[name]
         start = np.arange(12, dtype=np.float32).reshape(4, 3)
         v = tf.Variable(start, use_resource=use_resource)
-        rows = tf.IndexedSlices(tf.constant([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0], [0.5, 0.5, 0.5]]), tf.constant([2, 0, 2]), tf.constant([4, 3]))
+        rows = tf.IndexedSlices(
+            tf.constant([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0], [0.5, 0.5, 0.5]]),
+            tf.constant([2, 0, 2]),
+            tf.constant([4, 3]),
+        )
         train = make().apply_gradients([(rows, v)])
         grad = np.zeros((4, 3), np.float32)
         grad[2], grad[0] = [1.5, 2.5, 3.5], [4, 5, 6]
@@ -128,7 +136,9 @@ class TestFormulas:
         dense = tf.train.GradientDescentOptimizer(0.1).apply_gradients([(x, v)])
         rate = tf.train.GradientDescentOptimizer(x).apply_gradients([(tf.constant([1.0, 1.0]), v)])
         with session() as sess:
-            with pytest.raises(tf.errors.InvalidArgumentError, match=r"var and delta do not have the same shape\[2\] \[3\]"):
+            with pytest.raises(
+                tf.errors.InvalidArgumentError, match=r"var and delta do not have the same shape\[2\] \[3\]"
+            ):
                 sess.run(dense, {x: [1, 2, 3]})
             with pytest.raises(tf.errors.InvalidArgumentError, match=r"alpha is not a scalar: \[2\]"):
                 sess.run(rate, {x: [1, 2]})
@@ -265,8 +275,14 @@ class TestLearningRates:
             (lambda s: tf.train.exponential_decay(1.0, s, 10, 0.5, staircase=True), lambda s: 0.5 ** (s // 10)),
             (lambda s: tf.train.natural_exp_decay(1.0, s, 10, 0.5), lambda s: np.exp(-0.5 * s / 10)),
             (lambda s: tf.train.inverse_time_decay(1.0, s, 10, 0.5), lambda s: 1 / (1 + 0.5 * s / 10)),
-            (lambda s: tf.train.piecewise_constant(s, [5, 12], [1.0, 0.5, 0.1]), lambda s: 1.0 if s <= 5 else 0.5 if s <= 12 else 0.1),
-            (lambda s: tf.train.polynomial_decay(1.0, s, 10, 0.1, power=2.0), lambda s: 0.9 * (1 - min(s, 10) / 10) ** 2 + 0.1),
+            (
+                lambda s: tf.train.piecewise_constant(s, [5, 12], [1.0, 0.5, 0.1]),
+                lambda s: 1.0 if s <= 5 else 0.5 if s <= 12 else 0.1,
+            ),
+            (
+                lambda s: tf.train.polynomial_decay(1.0, s, 10, 0.1, power=2.0),
+                lambda s: 0.9 * (1 - min(s, 10) / 10) ** 2 + 0.1,
+            ),
             (lambda s: tf.train.cosine_decay(1.0, s, 20), lambda s: 0.5 * (1 + np.cos(np.pi * min(s, 20) / 20))),
         ],
     )

@@ -30,7 +30,13 @@ class TestVariable:
 
     def test_resource_nodes(self):
         v = tf.Variable([1.0, 2.0], name="v", use_resource=True)
-        assert nodes() == ["v/Initializer/initial_value", "v", "v/IsInitialized/VarIsInitializedOp", "v/Assign", "v/Read/ReadVariableOp"]
+        assert nodes() == [
+            "v/Initializer/initial_value",
+            "v",
+            "v/IsInitialized/VarIsInitializedOp",
+            "v/Assign",
+            "v/Read/ReadVariableOp",
+        ]
         assert (v.name, v.op.type, v.dtype, v.handle.dtype) == ("v:0", "VarHandleOp", tf.float32, tf.resource)
         assert repr(v) == "<tf.Variable 'v:0' shape=(2,) dtype=float32>"
 
@@ -64,7 +70,17 @@ class TestVariable:
     def test_acts_as_a_tensor(self, use_resource):
         v = tf.Variable([2.0, 3.0], use_resource=use_resource)
         got = run([v + 1.0, 1.0 - v, v * v, -v, v[0], v / 2.0, tf.reduce_sum(v), v > 2.5, tf.concat([v, v], 0)])
-        assert [np.asarray(g).tolist() for g in got] == [[3, 4], [-1, -2], [4, 9], [-2, -3], 2, [1, 1.5], 5, [False, True], [2, 3, 2, 3]]
+        assert [np.asarray(g).tolist() for g in got] == [
+            [3, 4],
+            [-1, -2],
+            [4, 9],
+            [-2, -3],
+            2,
+            [1, 1.5],
+            5,
+            [False, True],
+            [2, 3, 2, 3],
+        ]
 
     def test_one_initializer_for_variables_that_use_each_other(self):
         a = tf.Variable([1.0, 2.0], name="a")
@@ -88,7 +104,9 @@ class TestVariable:
     def test_proto_round_trip(self, use_resource):
         v = tf.Variable([1.0, 2.0], name="v", use_resource=use_resource, trainable=False)
         proto = v.to_proto()
-        assert proto.variable_name == "v:0" and proto.initializer_name == "v/Assign" and proto.is_resource == use_resource
+        assert (
+            proto.variable_name == "v:0" and proto.initializer_name == "v/Assign" and proto.is_resource == use_resource
+        )
         again = tf.Variable.from_proto(proto)
         assert type(again) is type(v) and again.name == "v:0" and not again.trainable
         assert again.initializer is v.initializer and again.shape == v.shape
@@ -217,14 +235,19 @@ class TestGetVariable:
             tf.get_variable("w", [2], initializer=[1.0, 2.0])
         with pytest.raises(TypeError, match="name_or_scope is required"):
             tf.variable_scope(None)
-        with pytest.raises(ValueError, match="cannot be used without a name_or_scope"), tf.variable_scope(None, "d", reuse=True):
+        with (
+            pytest.raises(ValueError, match="cannot be used without a name_or_scope"),
+            tf.variable_scope(None, "d", reuse=True),
+        ):
             pass
         with pytest.raises(ValueError, match="An initializer for variable c"):
             tf.get_variable("c", [1], tf.complex64)
 
     def test_scopes_pass_defaults_on(self):
         half = tf.constant_initializer(0.5)
-        with tf.variable_scope("a", initializer=half, regularizer=lambda w: tf.reduce_sum(w) * 2.0, dtype=tf.float64, use_resource=True):
+        with tf.variable_scope(
+            "a", initializer=half, regularizer=lambda w: tf.reduce_sum(w) * 2.0, dtype=tf.float64, use_resource=True
+        ):
             with tf.variable_scope("b"):
                 v = tf.get_variable("v", [2])
             w = tf.get_variable("w", [2], regularizer=tf.no_regularizer)
@@ -240,7 +263,13 @@ class TestGetVariable:
         c = tf.get_variable("c", initializer=lambda: tf.ones([3]))
         d = tf.get_variable("d", [2], initializer=tf.ones_initializer)
         e = tf.get_variable("e", [2], tf.string)
-        assert [v.dtype.base_dtype for v in (a, b, c, d, e)] == [tf.int32, tf.float32, tf.float32, tf.float32, tf.string]
+        assert [v.dtype.base_dtype for v in (a, b, c, d, e)] == [
+            tf.int32,
+            tf.float32,
+            tf.float32,
+            tf.float32,
+            tf.string,
+        ]
         assert [v.tolist() for v in run([a, b, c, d, e])] == [[1, 2], [1, 2], [1, 1, 1], [1, 1], [b"", b""]]
 
     def test_custom_getters(self):
@@ -271,7 +300,9 @@ class TestGetVariable:
 
 class TestPartitioned:
     def test_parts(self):
-        v = tf.get_variable("v", [5, 3], partitioner=tf.fixed_size_partitioner(2), initializer=tf.constant_initializer([0, 1, 2]))
+        v = tf.get_variable(
+            "v", [5, 3], partitioner=tf.fixed_size_partitioner(2), initializer=tf.constant_initializer([0, 1, 2])
+        )
         assert [p.name for p in v] == ["v/part_0:0", "v/part_1:0"]
         assert [p.shape.as_list() for p in v] == [[3, 3], [2, 3]]
         assert [p._get_save_slice_info().spec for p in v] == ["5 3 0,3:0,3", "5 3 3,2:0,3"]

@@ -37,7 +37,7 @@ def wide(case):
 
     def convert(array):
         kind = np.asarray(array).dtype
-        if kind == object or kind.kind in "iub":
+        if kind.hasobject or kind.kind in "iub":
             return array
         return np.asarray(array).astype(np.complex128 if kind.kind == "c" else np.float64)
 
@@ -59,7 +59,7 @@ def sources(case, inputs):
         made = []
         for array in items:
             array = np.asarray(array)
-            if array.dtype == object or array.dtype.kind in "iub":
+            if array.dtype.hasobject or array.dtype.kind in "iub":
                 made.append(tf.constant(array) if arg.dtype is None else tf.constant(array, arg.dtype))
             else:
                 tensor = tf.placeholder(dtypes.from_np(array.dtype), array.shape)

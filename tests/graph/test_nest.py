@@ -1,6 +1,7 @@
 """Nested structures: flatten, pack, map, compare."""
 
 import collections
+import types
 
 import numpy as np
 import pytest
@@ -8,14 +9,14 @@ import pytest
 import penstock as tf
 from penstock.graph import nest
 
-Pair = collections.namedtuple("Pair", "a b")
-Other = collections.namedtuple("Other", "a b")
+Pair = collections.namedtuple("Pair", "a b")  # noqa: PYI024
+Other = collections.namedtuple("Other", "a b")  # noqa: PYI024
 
 
 class Attrs:
     """Looks like a class made by the attrs package."""
 
-    __attrs_attrs__ = (collections.namedtuple("A", "name")("x"), collections.namedtuple("A", "name")("_y"))
+    __attrs_attrs__ = (types.SimpleNamespace(name="x"), types.SimpleNamespace(name="_y"))
 
     def __init__(self, x, y):
         self.x = x

@@ -25,7 +25,11 @@ class TestSummaries:
             (np.arange(10).reshape(10, 1), 3, "[0][1][2]..."),
             (np.array([True, False]), 3, "1 0"),
             (np.array([b"ab", b"c\n'", "é".encode()], object), 3, "ab c\\n\\' é"),
-            (np.array([1e-10, 1e10, 3.14159274, np.nan, np.inf, 1e5, 123456789.0], np.float32), -1, "1e-10 1e+10 3.14159274 nan inf 100000 123456792"),
+            (
+                np.array([1e-10, 1e10, 3.14159274, np.nan, np.inf, 1e5, 123456789.0], np.float32),
+                -1,
+                "1e-10 1e+10 3.14159274 nan inf 100000 123456792",
+            ),
             (np.array([np.pi, 0.1]), -1, "3.1415926535897931 0.1"),
             (np.zeros((0, 3)), 3, ""),
         ],
@@ -43,7 +47,9 @@ class TestAssert:
             y = tf.constant(1.0) + 1.0
         with tf.Session() as sess:
             assert sess.run(y, {x: True}) == 2
-            with pytest.raises(tf.errors.InvalidArgumentError, match=r"assertion failed: \[x was false:\] \[1 2 3\.\.\.\]"):
+            with pytest.raises(
+                tf.errors.InvalidArgumentError, match=r"assertion failed: \[x was false:\] \[1 2 3\.\.\.\]"
+            ):
                 sess.run(y, {x: False})
 
 
@@ -80,7 +86,9 @@ class TestPrint:
 
     def test_timestamp(self):
         with tf.Session() as sess:
-            assert abs(sess.run(tf.timestamp() if hasattr(tf, "timestamp") else tf.raw_ops.Timestamp()) - time.time()) < 60
+            assert (
+                abs(sess.run(tf.timestamp() if hasattr(tf, "timestamp") else tf.raw_ops.Timestamp()) - time.time()) < 60
+            )
 
 
 class TestPyFunc:

@@ -48,7 +48,9 @@ class TestStatic:
                 sess.run(raw.InitializeTableV2(table_handle=handle, keys=["a"], values=np.array([2])))
             with pytest.raises(tf.errors.UnimplementedError, match="Insert not supported"):
                 sess.run(raw.LookupTableInsertV2(table_handle=handle, keys=["a"], values=np.array([2])))
-            with pytest.raises(tf.errors.InvalidArgumentError, match="have: resource, int64, int64->int64 expected: resource, string"):
+            with pytest.raises(
+                tf.errors.InvalidArgumentError, match="have: resource, int64, int64->int64 expected: resource, string"
+            ):
                 sess.run(raw.LookupTableFindV2(table_handle=handle, keys=np.array([1]), default_value=np.int64(0)))
         with pytest.raises(TypeError, match="Dtype of argument `keys` must be"):
             static().lookup(tf.constant([1]))
@@ -59,10 +61,14 @@ class TestStatic:
         pairs = tmp_path / "pairs"
         pairs.write_text("a\t1\nb\t2\n")
         index = tf.lookup.TextFileIndex
-        numbers = tf.lookup.StaticHashTable(tf.lookup.TextFileInitializer(str(words), tf.string, index.WHOLE_LINE, tf.int64, index.LINE_NUMBER), -1)
+        numbers = tf.lookup.StaticHashTable(
+            tf.lookup.TextFileInitializer(str(words), tf.string, index.WHOLE_LINE, tf.int64, index.LINE_NUMBER), -1
+        )
         columns = tf.lookup.StaticHashTable(tf.lookup.TextFileInitializer(str(pairs), tf.string, 0, tf.float32, 1), 0.0)
         missing = tf.lookup.StaticHashTable(tf.lookup.TextFileInitializer(str(pairs), tf.string, 0, tf.int64, 2), 0)
-        too_big = tf.lookup.StaticHashTable(tf.lookup.TextFileInitializer(str(words), tf.string, -2, tf.int64, -1, vocab_size=9), 0)
+        too_big = tf.lookup.StaticHashTable(
+            tf.lookup.TextFileInitializer(str(words), tf.string, -2, tf.int64, -1, vocab_size=9), 0
+        )
         with tf.Session() as sess:
             sess.run([numbers.initializer, columns.initializer])
             assert sess.run(numbers.lookup(tf.constant(["cherry", "date"]))).tolist() == [2, -1]
@@ -86,7 +92,9 @@ class TestStatic:
         handle = raw.HashTable(key_dtype=tf.string, value_dtype=tf.int64)
         with tf.Session() as sess:
             sess.run(raw.InitializeTable(table_handle=handle, keys=["a"], values=np.array([5])))
-            assert sess.run(raw.LookupTableFind(table_handle=handle, keys=["a", "b"], default_value=np.int64(0))).tolist() == [5, 0]
+            assert sess.run(
+                raw.LookupTableFind(table_handle=handle, keys=["a", "b"], default_value=np.int64(0))
+            ).tolist() == [5, 0]
 
 
 class TestMutable:
@@ -142,3 +150,25 @@ class TestMutex:
             for t in threads:
                 t.join(30)
         assert len(most) == 15 and max(most) == 1
+
+    def test_critical_sections(self):
+        v = tf.Variable(0.0, use_resource=True)
+        section = tf.CriticalSection(name="count")
+
+        def add():
+            old = v.read_value()
+            with tf.control_dependencies([old]):
+                pause = tf.py_func(lambda x: x, [old], tf.float32)
+                with tf.control_dependencies([v.assign(pause + 1.0)]):
+                    return tf.identity(pause)
+
+        results = [section.execute(add) for _ in range(4)]
+        with tf.Session() as sess:
+            sess.run(v.initializer)
+            assert sorted(sess.run(results)) == [0, 1, 2, 3]
+            threads = [threading.Thread(target=lambda: [sess.run(results[0]) for _ in range(10)]) for _ in range(3)]
+            for t in threads:
+                t.start()
+            for t in threads:
+                t.join(30)
+            assert sess.run(v) == 34

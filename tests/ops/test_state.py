@@ -132,7 +132,14 @@ class TestRows:
         rows = np.array([4, 0, 4, 2, 4])
         updates = rng.standard_normal((5, *shape[1:])).astype(np.float32)
         want = array.copy()
-        single = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "min": np.minimum, "max": np.maximum}
+        single = {
+            "add": np.add,
+            "sub": np.subtract,
+            "mul": np.multiply,
+            "div": np.divide,
+            "min": np.minimum,
+            "max": np.maximum,
+        }
         for row, update in zip(rows, updates, strict=True):
             want[row] = update if how == "update" else single[how](want[row], update)
         scatter_rows(array, rows, updates, how)
@@ -193,7 +200,9 @@ class TestWrites:
             assert sess.run(tf.scatter_nd_add(v, [[0, 1], [2, 0]], [10.0, 20.0])).tolist() == [[2, 12], [5, 6], [24, 4]]
             with pytest.raises(tf.errors.InvalidArgumentError, match=r"indices\[1\] = 3 is not in \[0, 3\)"):
                 sess.run(tf.scatter_sub(v, [0, 3], [[1.0, 1.0], [1.0, 1.0]]))
-            with pytest.raises(tf.errors.InvalidArgumentError, match=r"indices\[0\] = \[3, 0\] does not index into shape \[3,2\]"):
+            with pytest.raises(
+                tf.errors.InvalidArgumentError, match=r"indices\[0\] = \[3, 0\] does not index into shape \[3,2\]"
+            ):
                 sess.run(tf.scatter_nd_update(v, [[3, 0]], [1.0]))
 
     @both
@@ -204,7 +213,9 @@ class TestWrites:
             sess.run(v[0].assign(7.0).op)
             sess.run(v[-1, 3].assign(9.0).op)
             assert sess.run(v).tolist() == [[7, 7, 7, 7], [1, 0, 2, 0], [3, 0, 4, 9]]
-            with pytest.raises(tf.errors.InvalidArgumentError, match=r"Cannot broadcast input shape \[3\] into final shape \[4\]"):
+            with pytest.raises(
+                tf.errors.InvalidArgumentError, match=r"Cannot broadcast input shape \[3\] into final shape \[4\]"
+            ):
                 sess.run(v[0].assign(tf.placeholder_with_default([1.0, 2.0, 3.0], None)).op)
 
     @both
@@ -237,7 +248,9 @@ class TestWrites:
 
     def test_temporary_variable(self):
         ref = tf.raw_ops.TemporaryVariable(shape=[2], dtype=tf.float32, var_name="t")
-        done = tf.raw_ops.DestroyTemporaryVariable(ref=tf.assign_add(tf.assign(ref, [1.0, 2.0]), [1.0, 1.0]), var_name="t")
+        done = tf.raw_ops.DestroyTemporaryVariable(
+            ref=tf.assign_add(tf.assign(ref, [1.0, 2.0]), [1.0, 1.0]), var_name="t"
+        )
         with tf.Session() as sess:
             assert sess.run(done).tolist() == [2, 3]
             assert sess.run(done).tolist() == [2, 3]

@@ -383,6 +383,8 @@ def random_constant(g: Any, dtype: int, r: random.Random) -> str:
     if r.random() < 0.8 and dtype != 7:
         pool = pool[:3]
     values = [r.choice(pool) for _ in range(total)]
+    if dtype in (20, 21):
+        return name  # an empty handle or variant
     if dtype == 7:
         tensor.string_val.extend(values)
     elif dtype == 10:
@@ -481,7 +483,7 @@ def _producer(g: Any, dtype: int, ref: bool, r: random.Random) -> str:
             assign.attr["validate_shape"].b = False
             return assign.name
         return name
-    if dtype == 20:
+    if dtype == 20 and r.random() < 0.9:
         kind = r.choice(_RESOURCES)
         size = random_constant(g, 3, r) if kind in ("StackV2", "TensorArrayV3") else None
         node = g.node.add(name=f"r{len(g.node)}", op=kind, input=[size] if size else [])
@@ -495,7 +497,7 @@ def _producer(g: Any, dtype: int, ref: bool, r: random.Random) -> str:
         else:
             node.attr["component_types"].list.type.append(1)
         return node.name
-    if dtype == 21:
+    if dtype == 21 and r.random() < 0.9:
         sizes = [random_constant(g, 3, r), random_constant(g, 3, r)]
         node = g.node.add(name=f"l{len(g.node)}", op=r.choice(("EmptyTensorList", "TensorListReserve")), input=sizes)
         node.attr["element_dtype"].type, node.attr["shape_type"].type = 1, 3

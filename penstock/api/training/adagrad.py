@@ -32,7 +32,13 @@ class _SparseByRows(Optimizer):
 class AdagradOptimizer(_SparseByRows):
     """accumulator += grad**2; var -= learning_rate * grad / sqrt(accumulator)."""
 
-    def __init__(self, learning_rate: Any, initial_accumulator_value: float = 0.1, use_locking: bool = False, name: str = "Adagrad") -> None:
+    def __init__(
+        self,
+        learning_rate: Any,
+        initial_accumulator_value: float = 0.1,
+        use_locking: bool = False,
+        name: str = "Adagrad",
+    ) -> None:
         if initial_accumulator_value <= 0.0:
             raise ValueError(f"initial_accumulator_value must be positive: {initial_accumulator_value}")
         super().__init__(use_locking, name)
@@ -57,14 +63,20 @@ class AdagradOptimizer(_SparseByRows):
         return first
 
     def _prepare(self) -> None:
-        self._learning_rate_tensor = convert_to_tensor(self._call_if_callable(self._learning_rate), name="learning_rate")
+        self._learning_rate_tensor = convert_to_tensor(
+            self._call_if_callable(self._learning_rate), name="learning_rate"
+        )
 
     def _apply_dense(self, grad: Tensor, var: Any) -> Any:
-        return self._training_op("ApplyAdagrad", var, [self.get_slot(var, "accumulator")], self._cast(self._learning_rate_tensor, grad), grad)
+        return self._training_op(
+            "ApplyAdagrad", var, [self.get_slot(var, "accumulator")], self._cast(self._learning_rate_tensor, grad), grad
+        )
 
     def _resource_apply_sparse(self, grad: Tensor, handle: Any, indices: Tensor) -> Any:
         rate = self._cast(self._learning_rate_tensor, grad)
-        return self._training_op("SparseApplyAdagrad", handle, [self.get_slot(handle, "accumulator")], rate, grad, indices)
+        return self._training_op(
+            "SparseApplyAdagrad", handle, [self.get_slot(handle, "accumulator")], rate, grad, indices
+        )
 
 
 @export("train.AdagradDAOptimizer")
@@ -82,7 +94,9 @@ class AdagradDAOptimizer(_SparseByRows):
         name: str = "AdagradDA",
     ) -> None:
         if initial_gradient_squared_accumulator_value <= 0.0:
-            raise ValueError(f"initial_gradient_squared_accumulator_value must be positive: {initial_gradient_squared_accumulator_value}")
+            raise ValueError(
+                f"initial_gradient_squared_accumulator_value must be positive: {initial_gradient_squared_accumulator_value}"
+            )
         super().__init__(use_locking, name)
         self._learning_rate = learning_rate
         self._initial_gradient_squared_accumulator_value = initial_gradient_squared_accumulator_value
@@ -108,7 +122,12 @@ class AdagradDAOptimizer(_SparseByRows):
     def _parts(self, var: Any) -> tuple[list[Any], list[Any]]:
         slots = [self.get_slot(var, "gradient_accumulator"), self.get_slot(var, "gradient_squared_accumulator")]
         step = raw.Identity(self._global_step_on_worker)
-        return slots, [*self._casts(var, self._learning_rate_tensor, self._l1_regularization_strength, self._l2_regularization_strength), step]
+        return slots, [
+            *self._casts(
+                var, self._learning_rate_tensor, self._l1_regularization_strength, self._l2_regularization_strength
+            ),
+            step,
+        ]
 
     def _apply_dense(self, grad: Tensor, var: Any) -> Any:
         slots, numbers = self._parts(var)
@@ -123,7 +142,14 @@ class AdagradDAOptimizer(_SparseByRows):
 class AdadeltaOptimizer(_SparseByRows):
     """Steps scaled by the ratio of running averages of updates and gradients."""
 
-    def __init__(self, learning_rate: Any = 0.001, rho: Any = 0.95, epsilon: Any = 1e-08, use_locking: bool = False, name: str = "Adadelta") -> None:
+    def __init__(
+        self,
+        learning_rate: Any = 0.001,
+        rho: Any = 0.95,
+        epsilon: Any = 1e-08,
+        use_locking: bool = False,
+        name: str = "Adadelta",
+    ) -> None:
         super().__init__(use_locking, name)
         self._lr = learning_rate
         self._rho = rho
@@ -185,14 +211,18 @@ class RMSPropOptimizer(_SparseByRows):
             self._zeros_slot(v, "momentum", self._name)
 
     def _prepare(self) -> None:
-        self._learning_rate_tensor = convert_to_tensor(self._call_if_callable(self._learning_rate), name="learning_rate")
+        self._learning_rate_tensor = convert_to_tensor(
+            self._call_if_callable(self._learning_rate), name="learning_rate"
+        )
         self._decay_tensor = convert_to_tensor(self._call_if_callable(self._decay), name="decay")
         self._momentum_tensor = convert_to_tensor(self._call_if_callable(self._momentum), name="momentum")
         self._epsilon_tensor = convert_to_tensor(self._call_if_callable(self._epsilon), name="epsilon")
 
     def _parts(self, var: Any) -> tuple[str, list[Any], list[Any]]:
         slots = [self.get_slot(var, name) for name in (["mg"] if self._centered else []) + ["rms", "momentum"]]
-        numbers = self._casts(var, self._learning_rate_tensor, self._decay_tensor, self._momentum_tensor, self._epsilon_tensor)
+        numbers = self._casts(
+            var, self._learning_rate_tensor, self._decay_tensor, self._momentum_tensor, self._epsilon_tensor
+        )
         return "ApplyCenteredRMSProp" if self._centered else "ApplyRMSProp", slots, numbers
 
     def _apply_dense(self, grad: Tensor, var: Any) -> Any:
@@ -240,15 +270,24 @@ class ProximalAdagradOptimizer(_SparseByRows):
         return self._casts(var, self._learning_rate_tensor, self._l1_tensor, self._l2_tensor)
 
     def _apply_dense(self, grad: Tensor, var: Any) -> Any:
-        return self._training_op("ApplyProximalAdagrad", var, [self.get_slot(var, "accumulator")], *self._numbers(var), grad)
+        return self._training_op(
+            "ApplyProximalAdagrad", var, [self.get_slot(var, "accumulator")], *self._numbers(var), grad
+        )
 
     def _resource_apply_sparse(self, grad: Tensor, handle: Any, indices: Tensor) -> Any:
-        return self._training_op("SparseApplyProximalAdagrad", handle, [self.get_slot(handle, "accumulator")], *self._numbers(handle), grad, indices)
+        return self._training_op(
+            "SparseApplyProximalAdagrad",
+            handle,
+            [self.get_slot(handle, "accumulator")],
+            *self._numbers(handle),
+            grad,
+            indices,
+        )
 
 
 @export("train.FtrlOptimizer")
 class FtrlOptimizer(_SparseByRows):
-    """"Follow the regularized leader", for sparse linear models with L1, L2 and shrinking L2 regularization."""
+    """ "Follow the regularized leader", for sparse linear models with L1, L2 and shrinking L2 regularization."""
 
     def __init__(
         self,
@@ -269,7 +308,11 @@ class FtrlOptimizer(_SparseByRows):
             ("initial_accumulator_value", initial_accumulator_value, initial_accumulator_value < 0.0),
             ("l1_regularization_strength", l1_regularization_strength, l1_regularization_strength < 0.0),
             ("l2_regularization_strength", l2_regularization_strength, l2_regularization_strength < 0.0),
-            ("l2_shrinkage_regularization_strength", l2_shrinkage_regularization_strength, l2_shrinkage_regularization_strength < 0.0),
+            (
+                "l2_shrinkage_regularization_strength",
+                l2_shrinkage_regularization_strength,
+                l2_shrinkage_regularization_strength < 0.0,
+            ),
         ):
             if bad:
                 raise ValueError(f"{label} {value} needs to be greater than or equal to zero")
@@ -290,16 +333,22 @@ class FtrlOptimizer(_SparseByRows):
             return resolve("ones")(shape, dtype=dtype) * self._initial_accumulator_value
 
         for v in var_list:
-            self._get_or_make_slot_with_initializer(v, first, v.shape, v.dtype.base_dtype, "accum", self._accum_name or self._name)
+            self._get_or_make_slot_with_initializer(
+                v, first, v.shape, v.dtype.base_dtype, "accum", self._accum_name or self._name
+            )
             self._zeros_slot(v, "linear", self._linear_name or self._name)
 
     def _prepare(self) -> None:
         self._learning_rate_tensor = convert_to_tensor(self._learning_rate, name="learning_rate")
         self._l1_tensor = convert_to_tensor(self._l1_regularization_strength, name="l1_regularization_strength")
         # A learning rate of the form 1 / (beta + ...) is the same as more L2 regularization.
-        self._l2_tensor = self._l2_regularization_strength + self._beta / (2.0 * resolve("maximum")(self._learning_rate, 1e-36))
+        self._l2_tensor = self._l2_regularization_strength + self._beta / (
+            2.0 * resolve("maximum")(self._learning_rate, 1e-36)
+        )
         self._beta_tensor = convert_to_tensor(self._beta, name="beta")
-        self._l2_shrinkage_tensor = convert_to_tensor(self._l2_shrinkage_regularization_strength, name="l2_shrinkage_regularization_strength")
+        self._l2_shrinkage_tensor = convert_to_tensor(
+            self._l2_shrinkage_regularization_strength, name="l2_shrinkage_regularization_strength"
+        )
         self._learning_rate_power_tensor = convert_to_tensor(self._learning_rate_power, name="learning_rate_power")
 
     def _parts(self, var: Any) -> tuple[str, list[Any], list[Any]]:
@@ -307,7 +356,11 @@ class FtrlOptimizer(_SparseByRows):
         numbers = [self._learning_rate_tensor, self._l1_tensor, self._l2_tensor]
         shrinks = self._l2_shrinkage_regularization_strength > 0.0
         numbers += [self._l2_shrinkage_tensor] if shrinks else []
-        return "ApplyFtrlV2" if shrinks else "ApplyFtrl", slots, self._casts(var, *numbers, self._learning_rate_power_tensor)
+        return (
+            "ApplyFtrlV2" if shrinks else "ApplyFtrl",
+            slots,
+            self._casts(var, *numbers, self._learning_rate_power_tensor),
+        )
 
     def _apply_dense(self, grad: Tensor, var: Any) -> Any:
         kind, slots, numbers = self._parts(var)

@@ -48,7 +48,10 @@ class AdamOptimizer(Optimizer):
         self._epsilon_t = convert_to_tensor(self._call_if_callable(self._epsilon), name="epsilon")
 
     def _apply_dense(self, grad: Tensor, var: Any) -> Any:
-        numbers = [self._cast(t, var) for t in (*self._get_beta_accumulators(), self._lr_t, self._beta1_t, self._beta2_t, self._epsilon_t)]
+        numbers = [
+            self._cast(t, var)
+            for t in (*self._get_beta_accumulators(), self._lr_t, self._beta1_t, self._beta2_t, self._epsilon_t)
+        ]
         return self._training_op("ApplyAdam", var, [self.get_slot(var, "m"), self.get_slot(var, "v")], *numbers, grad)
 
     def _resource_apply_dense(self, grad: Tensor, handle: Any) -> Any:
@@ -56,7 +59,9 @@ class AdamOptimizer(Optimizer):
 
     def _apply_sparse_shared(self, grad: Tensor, var: Any, indices: Tensor, scatter_add: Any) -> Any:
         beta1_power, beta2_power = (self._cast(p, var) for p in self._get_beta_accumulators())
-        lr, beta1, beta2, epsilon = (self._cast(t, var) for t in (self._lr_t, self._beta1_t, self._beta2_t, self._epsilon_t))
+        lr, beta1, beta2, epsilon = (
+            self._cast(t, var) for t in (self._lr_t, self._beta1_t, self._beta2_t, self._epsilon_t)
+        )
         rate = lr * raw.Sqrt(1 - beta2_power) / (1 - beta1_power)
         graph = get_default_graph()
         m = self.get_slot(var, "m")

@@ -34,14 +34,23 @@ class GradientDescentOptimizer(Optimizer):
         return var.scatter_sub(delta, use_locking=self._use_locking)
 
     def _prepare(self) -> None:
-        self._learning_rate_tensor = convert_to_tensor(self._call_if_callable(self._learning_rate), name="learning_rate")
+        self._learning_rate_tensor = convert_to_tensor(
+            self._call_if_callable(self._learning_rate), name="learning_rate"
+        )
 
 
 @export("train.MomentumOptimizer")
 class MomentumOptimizer(Optimizer):
     """accumulation = momentum * accumulation + grad; var -= learning_rate * accumulation."""
 
-    def __init__(self, learning_rate: Any, momentum: Any, use_locking: bool = False, name: str = "Momentum", use_nesterov: bool = False) -> None:
+    def __init__(
+        self,
+        learning_rate: Any,
+        momentum: Any,
+        use_locking: bool = False,
+        name: str = "Momentum",
+        use_nesterov: bool = False,
+    ) -> None:
         super().__init__(use_locking, name)
         self._learning_rate = learning_rate
         self._momentum = momentum
@@ -52,7 +61,9 @@ class MomentumOptimizer(Optimizer):
             self._zeros_slot(v, "momentum", self._name)
 
     def _prepare(self) -> None:
-        self._learning_rate_tensor = convert_to_tensor(self._call_if_callable(self._learning_rate), name="learning_rate")
+        self._learning_rate_tensor = convert_to_tensor(
+            self._call_if_callable(self._learning_rate), name="learning_rate"
+        )
         self._momentum_tensor = convert_to_tensor(self._call_if_callable(self._momentum), name="momentum")
 
     def _apply_dense(self, grad: Tensor, var: Any) -> Any:
@@ -68,7 +79,9 @@ class MomentumOptimizer(Optimizer):
     def _resource_apply_sparse(self, grad: Tensor, handle: Any, indices: Tensor) -> Any:
         slot = self.get_slot(handle, "momentum")
         rate, momentum = self._cast(self._learning_rate_tensor, handle), self._cast(self._momentum_tensor, handle)
-        return self._training_op("SparseApplyMomentum", handle, [slot], rate, grad, indices, momentum, use_nesterov=self._use_nesterov)
+        return self._training_op(
+            "SparseApplyMomentum", handle, [slot], rate, grad, indices, momentum, use_nesterov=self._use_nesterov
+        )
 
 
 @export("train.ProximalGradientDescentOptimizer")
@@ -105,4 +118,6 @@ class ProximalGradientDescentOptimizer(Optimizer):
         return self._resource_apply_sparse(grad.values, var, grad.indices)
 
     def _resource_apply_sparse(self, grad: Tensor, handle: Any, indices: Tensor) -> Any:
-        return self._training_op("SparseApplyProximalGradientDescent", handle, [], *self._numbers(handle), grad, indices)
+        return self._training_op(
+            "SparseApplyProximalGradientDescent", handle, [], *self._numbers(handle), grad, indices
+        )

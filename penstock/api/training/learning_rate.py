@@ -27,7 +27,14 @@ def _tf(name: str) -> Callable[..., Any]:
 
 
 @export("train.exponential_decay")
-def exponential_decay(learning_rate: Any, global_step: Any, decay_steps: Any, decay_rate: Any, staircase: bool = False, name: str | None = None) -> Tensor:
+def exponential_decay(
+    learning_rate: Any,
+    global_step: Any,
+    decay_steps: Any,
+    decay_rate: Any,
+    staircase: bool = False,
+    name: str | None = None,
+) -> Tensor:
     """learning_rate * decay_rate ** (global_step / decay_steps); with `staircase`, the exponent is rounded down."""
     _need_step(global_step, "exponential_decay")
     with _scoped(name, "ExponentialDecay") as scope:
@@ -54,10 +61,14 @@ def piecewise_constant(x: Any, boundaries: list[Any], values: list[Any], name: s
                 if bound.dtype.base_dtype.name == "int32" and step.dtype.base_dtype.name == "int64":
                     bounds[i] = _tf("cast")(bound, step.dtype.base_dtype)
                 else:
-                    raise ValueError(f"Boundaries ({bound.dtype.base_dtype}) must have the same dtype as x ({step.dtype.base_dtype}).")
+                    raise ValueError(
+                        f"Boundaries ({bound.dtype.base_dtype}) must have the same dtype as x ({step.dtype.base_dtype})."
+                    )
         for value in results[1:]:
             if value.dtype.base_dtype != results[0].dtype.base_dtype:
-                raise ValueError(f"Values must have elements all with the same dtype ({results[0].dtype.base_dtype} vs {value.dtype.base_dtype}).")
+                raise ValueError(
+                    f"Values must have elements all with the same dtype ({results[0].dtype.base_dtype} vs {value.dtype.base_dtype})."
+                )
         if not bounds:
             return raw.Identity(results[0], name=scope)
         pairs = [(step <= bounds[0], lambda: results[0]), (step > bounds[-1], lambda: results[-1])]
@@ -87,14 +98,30 @@ def polynomial_decay(learning_rate: Any, global_step: Any, decay_steps: Any, end
 
 
 @export("train.natural_exp_decay")
-def natural_exp_decay(learning_rate: Any, global_step: Any, decay_steps: Any, decay_rate: Any, staircase: bool = False, name: str | None = None) -> Tensor:
+def natural_exp_decay(
+    learning_rate: Any,
+    global_step: Any,
+    decay_steps: Any,
+    decay_rate: Any,
+    staircase: bool = False,
+    name: str | None = None,
+) -> Tensor:
     """learning_rate * exp(-decay_rate * global_step / decay_steps)."""
     factor = _tf("exp")(_tf("negative")(decay_rate))
-    return exponential_decay(learning_rate, global_step, decay_steps, factor, staircase=staircase, name=name or "NaturalExpDecay")
+    return exponential_decay(
+        learning_rate, global_step, decay_steps, factor, staircase=staircase, name=name or "NaturalExpDecay"
+    )
 
 
 @export("train.inverse_time_decay")
-def inverse_time_decay(learning_rate: Any, global_step: Any, decay_steps: Any, decay_rate: Any, staircase: bool = False, name: str | None = None) -> Tensor:
+def inverse_time_decay(
+    learning_rate: Any,
+    global_step: Any,
+    decay_steps: Any,
+    decay_rate: Any,
+    staircase: bool = False,
+    name: str | None = None,
+) -> Tensor:
     """learning_rate / (1 + decay_rate * global_step / decay_steps)."""
     _need_step(global_step, "inverse_time_decay")
     with _scoped(name, "InverseTimeDecay") as scope:
@@ -114,7 +141,9 @@ def _constant_one() -> Tensor:
 
 
 @export("train.cosine_decay")
-def cosine_decay(learning_rate: Any, global_step: Any, decay_steps: Any, alpha: float = 0.0, name: str | None = None) -> Tensor:
+def cosine_decay(
+    learning_rate: Any, global_step: Any, decay_steps: Any, alpha: float = 0.0, name: str | None = None
+) -> Tensor:
     """Half a cosine from `learning_rate` down to `alpha` times it, over `decay_steps`."""
     _need_step(global_step, "cosine_decay")
     with _scoped(name, "CosineDecay"):
@@ -154,7 +183,9 @@ def cosine_decay_restarts(learning_rate: Any, global_step: Any, first_decay_step
                 done = done - restart
             return restart, done
 
-        restart, done = _tf("cond")(_tf("equal")(longer, 1.0), lambda: compute(completed, False), lambda: compute(completed, True))
+        restart, done = _tf("cond")(
+            _tf("equal")(longer, 1.0), lambda: compute(completed, False), lambda: compute(completed, True)
+        )
         wave = 0.5 * raw.Pow(lower, restart) * (1.0 + raw.Cos(_pi() * done))
         return _tf("multiply")(rate, (1 - floor_) * wave + floor_, name=scope)
 

@@ -19,7 +19,9 @@ from penstock.graph.keys import GraphKeys
 from penstock.graph.raw import raw
 
 
-def assign_moving_average(variable: Any, value: Any, decay: Any, zero_debias: bool = True, name: str | None = None) -> Any:
+def assign_moving_average(
+    variable: Any, value: Any, decay: Any, zero_debias: bool = True, name: str | None = None
+) -> Any:
     """variable -= (1 - decay) * (variable - value); with `zero_debias`, as if the average had not begun at zero."""
     graph = get_default_graph()
     with graph.name_scope("AssignMovingAvg" if name is None else name) as scope:
@@ -57,7 +59,9 @@ class ExponentialMovingAverage:
     `zero_debias` corrects averages of tensors, which begin at zero; those of variables begin at the variable's initial value.
     """
 
-    def __init__(self, decay: Any, num_updates: Any = None, zero_debias: bool = False, name: str = "ExponentialMovingAverage") -> None:
+    def __init__(
+        self, decay: Any, num_updates: Any = None, zero_debias: bool = False, name: str = "ExponentialMovingAverage"
+    ) -> None:
         self._decay = decay
         self._num_updates = num_updates
         self._zero_debias = zero_debias
@@ -83,7 +87,9 @@ class ExponentialMovingAverage:
                     average = create_slot(var, var.initialized_value(), self._name, colocate_with_primary=True)
                     graph.add_to_collection(GraphKeys.MOVING_AVERAGE_VARIABLES, var)
                 else:
-                    average = create_zeros_slot(var, self._name, colocate_with_primary=var.op.type in ("Variable", "VariableV2", "VarHandleOp"))
+                    average = create_zeros_slot(
+                        var, self._name, colocate_with_primary=var.op.type in ("Variable", "VariableV2", "VarHandleOp")
+                    )
                     if self._zero_debias:
                         debias.add(_key(var))
             self._averages[_key(var)] = average
@@ -92,7 +98,10 @@ class ExponentialMovingAverage:
             if self._num_updates is not None:
                 updates = resolve("cast")(self._num_updates, dtypes.float32, name="num_updates")
                 decay = resolve("minimum")(decay, (1.0 + updates) / (10.0 + updates))
-            done = [assign_moving_average(self._averages[_key(v)], v, decay, zero_debias=_key(v) in debias) for v in var_list]
+            done = [
+                assign_moving_average(self._averages[_key(v)], v, decay, zero_debias=_key(v) in debias)
+                for v in var_list
+            ]
             return resolve("group")(*done, name=scope)
 
     def average(self, var: Any) -> Any:

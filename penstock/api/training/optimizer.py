@@ -100,12 +100,16 @@ class Optimizer:
         if callable(loss):
             loss = loss()
         if gate_gradients not in (Optimizer.GATE_NONE, Optimizer.GATE_OP, Optimizer.GATE_GRAPH):
-            raise ValueError(f"gate_gradients must be one of: Optimizer.GATE_NONE, Optimizer.GATE_OP, Optimizer.GATE_GRAPH.  Not {gate_gradients}")
+            raise ValueError(
+                f"gate_gradients must be one of: Optimizer.GATE_NONE, Optimizer.GATE_OP, Optimizer.GATE_GRAPH.  Not {gate_gradients}"
+            )
         self._assert_valid_dtypes([loss])
         if grad_loss is not None:
             self._assert_valid_dtypes([grad_loss])
         if var_list is None:
-            var_list = trainable_variables() + get_default_graph().get_collection(GraphKeys.TRAINABLE_RESOURCE_VARIABLES)
+            var_list = trainable_variables() + get_default_graph().get_collection(
+                GraphKeys.TRAINABLE_RESOURCE_VARIABLES
+            )
         else:
             var_list = nest.flatten(var_list)
         var_list = var_list + get_default_graph().get_collection(GraphKeys._STREAMING_MODEL_PORTS)
@@ -135,7 +139,9 @@ class Optimizer:
                 try:
                     grad = convert_to_tensor_or_indexed_slices(grad)
                 except TypeError:
-                    raise TypeError(f"Gradient must be convertible to a Tensor or IndexedSlices, or None: {grad}") from None
+                    raise TypeError(
+                        f"Gradient must be convertible to a Tensor or IndexedSlices, or None: {grad}"
+                    ) from None
                 if not isinstance(grad, (Tensor, IndexedSlices)):
                     raise TypeError(f"Gradient must be a Tensor, IndexedSlices, or None: {grad}")
             converted.append((grad, variable))
@@ -179,7 +185,11 @@ class Optimizer:
             if is_resource_variable(variable):
                 return self._resource_apply_sparse_duplicate_indices(grad.values, variable, grad.indices)
             return self._apply_sparse_duplicate_indices(grad, variable)
-        done = self._resource_apply_dense(grad, variable) if is_resource_variable(variable) else self._apply_dense(grad, variable)
+        done = (
+            self._resource_apply_dense(grad, variable)
+            if is_resource_variable(variable)
+            else self._apply_dense(grad, variable)
+        )
         if constraint is None:
             return done
         with get_default_graph().control_dependencies([done]):
@@ -211,7 +221,9 @@ class Optimizer:
             slots[var_key(var)] = slot_creator.create_slot(var, val, op_name)
         return slots[var_key(var)]
 
-    def _get_or_make_slot_with_initializer(self, var: Any, initializer: Any, shape: Any, dtype: Any, slot_name: str, op_name: str) -> Any:
+    def _get_or_make_slot_with_initializer(
+        self, var: Any, initializer: Any, shape: Any, dtype: Any, slot_name: str, op_name: str
+    ) -> Any:
         slots = self._slot_dict(slot_name)
         if var_key(var) not in slots:
             slots[var_key(var)] = slot_creator.create_slot_with_initializer(var, initializer, shape, dtype, op_name)
@@ -317,4 +329,3 @@ def _target(variable: Any) -> Any:
     if isinstance(variable, Variable):
         return variable.handle if is_resource_variable(variable) else variable._ref()  # type: ignore[attr-defined]
     return variable
-

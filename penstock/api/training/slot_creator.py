@@ -27,7 +27,9 @@ def _slot_variable(primary: Any, value: Any, scope: str, validate_shape: bool, s
         own_name = slot.op.name[len(primary.op.name + "/") :]
         whole = info.full_name + "/" + own_name.split("/")[-1]
         if len(slot.shape) == len(info.var_shape):
-            slot._set_save_slice_info(SaveSliceInfo(whole, list(info.full_shape), list(info.var_offset), list(info.var_shape)))
+            slot._set_save_slice_info(
+                SaveSliceInfo(whole, list(info.full_shape), list(info.var_offset), list(info.var_shape))
+            )
     return slot
 
 
@@ -52,7 +54,9 @@ def create_slot(primary: Any, val: Any, name: str, colocate_with_primary: bool =
         return _slot_variable(primary, val, "", validate_shape, None, None)
 
 
-def create_slot_with_initializer(primary: Any, initializer: Any, shape: Any, dtype: Any, name: str, colocate_with_primary: bool = True) -> Any:
+def create_slot_with_initializer(
+    primary: Any, initializer: Any, shape: Any, dtype: Any, name: str, colocate_with_primary: bool = True
+) -> Any:
     """A slot of the given shape and type that starts with what `initializer` makes."""
     with _slot_scope(primary, name, colocate_with_primary):
         return _slot_variable(primary, initializer, "", shape.is_fully_defined(), shape, dtype)

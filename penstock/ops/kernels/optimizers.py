@@ -93,7 +93,11 @@ def sparse_adagrad_da(var: Array, gradient_accumulator: Array, gradient_squared_
     step = var.dtype.type(global_step)
     below = l2 + np.sqrt(gradient_squared_accumulator) / (step * lr)
     if l1 > 0:
-        var[...] = -np.sign(gradient_accumulator) * np.maximum(np.abs(gradient_accumulator) / step - l1, var.dtype.type(0)) / below
+        var[...] = (
+            -np.sign(gradient_accumulator)
+            * np.maximum(np.abs(gradient_accumulator) / step - l1, var.dtype.type(0))
+            / below
+        )
     else:
         var[...] = -(gradient_accumulator / step) / below
 
@@ -146,7 +150,9 @@ def adam_amsgrad(var: Array, m: Array, v: Array, vhat: Array, beta1_power: Any, 
     var -= (m * alpha) / (np.sqrt(vhat) + epsilon)
 
 
-def adamax(var: Array, m: Array, v: Array, beta1_power: Any, lr: Any, beta1: Any, beta2: Any, epsilon: Any, grad: Array) -> None:
+def adamax(
+    var: Array, m: Array, v: Array, beta1_power: Any, lr: Any, beta1: Any, beta2: Any, epsilon: Any, grad: Array
+) -> None:
     one = _one(var)
     m += (grad - m) * (one - beta1)
     np.maximum(beta2 * v, np.abs(grad), out=v)
@@ -167,7 +173,9 @@ def rmsprop(var: Array, ms: Array, mom: Array, lr: Any, rho: Any, momentum: Any,
     var -= mom
 
 
-def centered_rmsprop(var: Array, mg: Array, ms: Array, mom: Array, lr: Any, rho: Any, momentum: Any, epsilon: Any, grad: Array) -> None:
+def centered_rmsprop(
+    var: Array, mg: Array, ms: Array, mom: Array, lr: Any, rho: Any, momentum: Any, epsilon: Any, grad: Array
+) -> None:
     rest = _one(var) - rho
     ms += (grad * grad - ms) * rest
     mg += (grad - mg) * rest
@@ -178,7 +186,9 @@ def centered_rmsprop(var: Array, mg: Array, ms: Array, mom: Array, lr: Any, rho:
     var -= mom
 
 
-def sparse_rmsprop(var: Array, ms: Array, mom: Array, lr: Any, rho: Any, momentum: Any, epsilon: Any, grad: Array) -> None:
+def sparse_rmsprop(
+    var: Array, ms: Array, mom: Array, lr: Any, rho: Any, momentum: Any, epsilon: Any, grad: Array
+) -> None:
     ms *= rho
     ms += grad * grad * (_one(var) - rho)
     mom *= momentum
@@ -186,7 +196,9 @@ def sparse_rmsprop(var: Array, ms: Array, mom: Array, lr: Any, rho: Any, momentu
     var -= mom
 
 
-def sparse_centered_rmsprop(var: Array, mg: Array, ms: Array, mom: Array, lr: Any, rho: Any, momentum: Any, epsilon: Any, grad: Array) -> None:
+def sparse_centered_rmsprop(
+    var: Array, mg: Array, ms: Array, mom: Array, lr: Any, rho: Any, momentum: Any, epsilon: Any, grad: Array
+) -> None:
     rest = _one(var) - rho
     ms *= rho
     ms += grad * grad * rest
@@ -231,7 +243,18 @@ def _shrink(var: Array, prox: Array, rate: Any, l1: Any, l2: Any) -> None:
         var[...] = prox / below
 
 
-def ftrl(var: Array, accum: Array, linear: Array, grad: Array, lr: Any, l1: Any, l2: Any, lr_power: Any, *, multiply_linear_by_lr: bool) -> None:
+def ftrl(
+    var: Array,
+    accum: Array,
+    linear: Array,
+    grad: Array,
+    lr: Any,
+    l1: Any,
+    l2: Any,
+    lr_power: Any,
+    *,
+    multiply_linear_by_lr: bool,
+) -> None:
     _ftrl(var, accum, linear, grad, grad, lr, l1, l2, lr_power, multiply_linear_by_lr)
 
 
@@ -241,7 +264,18 @@ def ftrl_v2(var: Array, accum: Array, linear: Array, grad: Array, lr: Any, l1: A
     _ftrl(var, accum, linear, grad, shrunk, lr, l1, l2, lr_power, multiply_linear_by_lr)
 
 
-def _ftrl(var: Array, accum: Array, linear: Array, grad: Array, pull: Array, lr: Any, l1: Any, l2: Any, lr_power: Any, by_lr: bool) -> None:
+def _ftrl(
+    var: Array,
+    accum: Array,
+    linear: Array,
+    grad: Array,
+    pull: Array,
+    lr: Any,
+    l1: Any,
+    l2: Any,
+    lr_power: Any,
+    by_lr: bool,
+) -> None:
     """`pull` is the gradient that moves the linear term: with shrinkage in version 2."""
     two, zero = var.dtype.type(2), var.dtype.type(0)
     new = accum + grad * grad

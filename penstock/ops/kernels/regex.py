@@ -21,6 +21,11 @@ _POSIX = {
 _PERL = {"d": "0-9", "w": "0-9A-Za-z_", "s": r"\t\n\f\r "}
 
 
+_REPEAT = re.compile(r"(?:[*+?]|\{(\d+)(,(\d*))?\})\??")
+_LINE_START, _LINE_END = "(?:(?<=\\n)|\\A)", "(?=\\n|\\Z)"
+_ANCHORS = {"\\A", "\\Z", "\\b", "\\B", _LINE_START, _LINE_END}
+
+
 class _Bad(Exception):
     """RE2's complaint about a pattern."""
 
@@ -58,8 +63,8 @@ class _Translator:
         self.text = pattern
         self.at = 0
         self.out: list[str] = []
-        self.open: list[tuple[int, bool, bool]] = []  # per group: flag groups to close, multi-line and swapped greed to restore
-        self.extra = 0
+        self.open: list[tuple[list[str], bool, bool]] = []  # per open group: what to restore when it closes
+        self.flags: list[str] = []  # flag groups opened inside of the current group, e.g. "(?i:"
         self.multiline = False
         self.swapped = False
 
@@ -74,12 +79,16 @@ class _Translator:
                 self._open_group()
             elif c == ")":
                 self._close_group()
+            elif c == "|":
+                # Flags hold on the other side as well.
+                self.at += 1
+                self.out.append(")" * len(self.flags) + "|" + "".join(self.flags))
             elif c == "$":
                 self.at += 1
-                self.out.append("(?=\\n|\\Z)" if self.multiline else "\\Z")
+                self.out.append(_LINE_END if self.multiline else "\\Z")
             elif c == "^":
                 self.at += 1
-                self.out.append("(?:(?<=\\n)|\\A)" if self.multiline else "\\A")
+                self.out.append(_LINE_START if self.multiline else "\\A")
             elif c in "*+?" or (c == "{" and re.match(r"\{\d+(,\d*)?\}", self.text[self.at :])):
                 self._repeat()
             else:
@@ -87,37 +96,40 @@ class _Translator:
                 self.out.append("\\{" if c == "{" else "\\}" if c == "}" else c)
         if self.open:
             _bad("missing )", self.text)
-        return "".join(self.out) + ")" * self.extra
+        return "".join(self.out) + ")" * len(self.flags)
 
     def _repeat(self) -> None:
-        match = re.compile(r"[*+?]|\{(\d+)(,(\d*))?\}").match(self.text, self.at)
+        match = _REPEAT.match(self.text, self.at)
         assert match is not None
-        if not self.out or self.out[-1] in ("(", "(?:", "|"):
+        before = self.out[-1] if self.out else "("
+        if before[-1] in "(|:" and before[0] in "()|":
             _bad("no argument for repetition operator", match.group())
         for bound in (match.group(1), match.group(3)):
             if bound and int(bound) > 1000:
                 _bad("invalid repetition size", match.group())
         self.at = match.end()
-        lazy = self.text[self.at : self.at + 1] == "?"
-        self.at += lazy
-        following = re.compile(r"[*+?]|\{\d+(,\d*)?\}").match(self.text, self.at)
+        following = _REPEAT.match(self.text, self.at)
         if following is not None:
             _bad("bad repetition operator", self.text[match.start() : following.end()])
-        self.out.append(match.group() + ("?" if lazy != self.swapped else ""))
+        if before in _ANCHORS:
+            self.out[-1] = f"(?:{before})"  # Python does not repeat anchors by themselves
+        lazy = match.group().endswith("?") and len(match.group()) > 1
+        operator = match.group()[:-1] if lazy else match.group()
+        self.out.append(operator + ("?" if lazy != self.swapped else ""))
 
     def _open_group(self) -> None:
         rest = self.text[self.at :]
-        self.open.append((self.extra, self.multiline, self.swapped))
+        self.open.append((self.flags, self.multiline, self.swapped))
         if not rest.startswith("(?"):
             self.at += 1
-            self.extra = 0
+            self.flags = []
             self.out.append("(")
             return
         named = re.match(r"\(\?P?<(\w+)>", rest)
         if named:
             self.at += named.end()
-            self.extra = 0
-            self.out.append(f"(?P<{named.group(1)}>")
+            self.flags = []
+            self.out.append("(")  # rewrites know numbers only
             return
         flags = re.match(r"\(\?([imsU]*)(?:-([imsU]+))?([:)])", rest)
         if flags is None:
@@ -131,9 +143,9 @@ class _Translator:
         if end == ")":
             # The flags hold up to the end of the group around: one more group that is closed with it.
             self.open.pop()
-            self.extra += 1
+            self.flags = [*self.flags, opening]
         else:
-            self.extra = 0
+            self.flags = []
         self.multiline = ("m" in on) or (self.multiline and "m" not in off)
         self.swapped = ("U" in on) or (self.swapped and "U" not in off)
         self.out.append(opening)
@@ -142,8 +154,8 @@ class _Translator:
         if not self.open:
             _bad("unexpected )", self.text)
         self.at += 1
-        self.out.append(")" * self.extra + ")")
-        self.extra, self.multiline, self.swapped = self.open.pop()
+        self.out.append(")" * len(self.flags) + ")")
+        self.flags, self.multiline, self.swapped = self.open.pop()
 
     def _escape(self, in_class: bool) -> str:
         rest = self.text[self.at :]

@@ -67,7 +67,9 @@ def divide(x: Any, y: Any) -> Any:
         if not np.all(y):
             raise InvalidArgumentError("Integer division by zero")
         quotient = np.floor_divide(x, y)
-        return quotient + ((np.remainder(x, y) != 0) & ((np.asarray(x) < 0) != (np.asarray(y) < 0))).astype(quotient.dtype)
+        return quotient + ((np.remainder(x, y) != 0) & ((np.asarray(x) < 0) != (np.asarray(y) < 0))).astype(
+            quotient.dtype
+        )
     return np.divide(x, y)
 
 
@@ -89,7 +91,9 @@ def scatter_rows(array: np.ndarray, rows: np.ndarray, updates: Any, how: str) ->
         array[chosen] = function(array[chosen], updates if one_for_all else updates[positions])
 
 
-def row_updates(params: np.ndarray, indices: np.ndarray, updates: Any, from_resource: bool = False) -> tuple[np.ndarray, Any]:
+def row_updates(
+    params: np.ndarray, indices: np.ndarray, updates: Any, from_resource: bool = False
+) -> tuple[np.ndarray, Any]:
     """Checks a scatter's arguments; the indices as a vector and the updates as one row each (or a scalar)."""
     indices, updates = np.asarray(indices), np.asarray(updates)
     if params.ndim == 0:
@@ -111,7 +115,9 @@ def row_updates(params: np.ndarray, indices: np.ndarray, updates: Any, from_reso
     return indices.ravel(), updates
 
 
-def nd_rows(shape: tuple[int, ...], indices: np.ndarray, policy: bytes = b"", what: str = "shape") -> tuple[np.ndarray, np.ndarray | None]:
+def nd_rows(
+    shape: tuple[int, ...], indices: np.ndarray, policy: bytes = b"", what: str = "shape"
+) -> tuple[np.ndarray, np.ndarray | None]:
     """Vectors of indices into the first dimensions of `shape` as numbers of rows, and which of them are good (None: all)."""
     depth = indices.shape[-1] if indices.ndim else 0
     flat = indices.reshape(-1, depth) if depth else np.zeros((int(np.prod(indices.shape[:-1])), 0), dtype=np.int64)

@@ -65,7 +65,9 @@ def assign_slice(array: np.ndarray, begin: Any, end: Any, strides: Any, value: A
     except ValueError:
         fits = False
     if not fits:
-        raise InvalidArgumentError(f"Cannot broadcast input shape {format_dims(shape)} into final shape {format_dims(target)}")
+        raise InvalidArgumentError(
+            f"Cannot broadcast input shape {format_dims(shape)} into final shape {format_dims(target)}"
+        )
     array[index] = value
 
 

@@ -67,7 +67,9 @@ def summarize(value: Any, limit: int) -> str:
     return "".join(out)
 
 
-def _one_dimension(shape: tuple[int, ...], axis: int, position: int, flat: np.ndarray, limit: int, out: list[str]) -> int:
+def _one_dimension(
+    shape: tuple[int, ...], axis: int, position: int, flat: np.ndarray, limit: int, out: list[str]
+) -> int:
     """Writes what `axis` and the ones behind it hold, from flat `position` on; the position after it."""
     if position >= limit:
         return position

@@ -64,9 +64,17 @@ class Table:
         shape = keys.shape + self.value_shape
         full = default.shape == shape and default.shape != self.value_shape
         if not full and default.shape != self.value_shape and default.size != 1:
-            raise InvalidArgumentError(f"Expected shape {format_dims(self.value_shape)} or {format_dims(shape)} for default value, got {format_dims(default.shape)}")
+            raise InvalidArgumentError(
+                f"Expected shape {format_dims(self.value_shape)} or {format_dims(shape)} for default value, got {format_dims(default.shape)}"
+            )
         defaults = default.reshape((keys.size, *self.value_shape)) if full else None
-        one = None if full else default.reshape(self.value_shape) if default.shape == self.value_shape else np.broadcast_to(default.ravel()[0], self.value_shape)
+        one = (
+            None
+            if full
+            else default.reshape(self.value_shape)
+            if default.shape == self.value_shape
+            else np.broadcast_to(default.ravel()[0], self.value_shape)
+        )
         result = np.empty((keys.size, *self.value_shape), dtype=self.value_dtype.np)
         get = self.entries.get
         for i, key in enumerate(keys.ravel().tolist()):
@@ -123,7 +131,9 @@ class StaticTable(Table):
             old = entries.setdefault(key, value)
             if old is not value and old != value:
                 shown = key.decode(errors="replace") if isinstance(key, bytes) else key
-                raise FailedPreconditionError(f"HashTable has different value for same key. Key {shown} has {old} and trying to add value {value}")
+                raise FailedPreconditionError(
+                    f"HashTable has different value for same key. Key {shown} has {old} and trying to add value {value}"
+                )
         with self.lock:
             if self.ready:
                 if entries != self.entries:
@@ -158,7 +168,9 @@ class MutableTable(Table):
 class DenseTable(MutableTable):
     """A mutable table two of whose keys mean "nothing here" and "deleted", and so cannot be used."""
 
-    def __init__(self, key_dtype: DType, value_dtype: DType, value_shape: Dims, empty_key: Any, deleted_key: Any) -> None:
+    def __init__(
+        self, key_dtype: DType, value_dtype: DType, value_shape: Dims, empty_key: Any, deleted_key: Any
+    ) -> None:
         super().__init__(key_dtype, value_dtype, value_shape)
         self.empty_key = np.asarray(empty_key).tolist()
         self.deleted_key = None if deleted_key is None else np.asarray(deleted_key).tolist()
@@ -193,7 +205,9 @@ def text_file_entries(table: Table, path: str, key_index: int, value_index: int,
     """Keys and values of a file's lines: the whole line, its number (plus `offset`), or one of its columns."""
     for index, dtype, what in ((key_index, table.key_dtype, "key"), (value_index, table.value_dtype, "value")):
         if index == LINE_NUMBER and dtype not in (dtypes.int64, dtypes.int32):
-            raise InvalidArgumentError(f"Key index for line number requires {what} dtype of int64, got {dtype_text(dtype)}")
+            raise InvalidArgumentError(
+                f"Key index for line number requires {what} dtype of int64, got {dtype_text(dtype)}"
+            )
     try:
         with open(path, "rb") as file:
             lines = file.read().split(b"\n")
@@ -228,7 +242,9 @@ def _field(index: int, dtype: DType, number: int, line: bytes, columns: list[byt
     try:
         return int(text) if dtype.is_integer else float(text)
     except ValueError:
-        raise InvalidArgumentError(f"Field {text.decode(errors='replace')} in line {number} is not a valid {dtype_text(dtype)}.") from None
+        raise InvalidArgumentError(
+            f"Field {text.decode(errors='replace')} in line {number} is not a valid {dtype_text(dtype)}."
+        ) from None
 
 
 def _array(values: list[Any], dtype: DType) -> np.ndarray:

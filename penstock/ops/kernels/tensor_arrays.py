@@ -75,7 +75,7 @@ class Slot:
 class TensorArray:
     """The object behind a TensorArray's handle."""
 
-    __slots__ = ("aggregates", "clear_after_read", "closed", "dtype", "dynamic_size", "element_dims", "gradients_disallowed", "identical", "is_grad", "lock", "name", "slots")
+    __slots__ = ("aggregates", "clear_after_read", "closed", "dtype", "dynamic_size", "element_dims", "gradients_disallowed", "identical", "is_grad", "lock", "name", "size", "slots")
 
     type_name = "N10tensorflow11TensorArrayE"
 
@@ -93,7 +93,8 @@ class TensorArray:
         self.aggregates = is_grad
         self.gradients_disallowed = False
         self.closed = False
-        self.slots = [Slot() for _ in range(size)]
+        self.size = size
+        self.slots: dict[int, Slot] = {}  # those that were touched: a size may be an upper bound
         self.lock = threading.RLock()
 
     def _error(self, text: str) -> InvalidArgumentError:
@@ -103,15 +104,17 @@ class TensorArray:
         if self.closed:
             raise InvalidArgumentError(f"TensorArray {self.name} has already been closed.")
 
-    @property
-    def size(self) -> int:
-        return len(self.slots)
+    def slot(self, index: int) -> Slot:
+        found = self.slots.get(index)
+        if found is None:
+            found = self.slots[index] = Slot()
+        return found
 
     def close(self) -> None:
         with self.lock:
             # A slot's value goes at once; the array itself still answers, to say that it is closed.
             self.closed = True
-            for slot in self.slots:
+            for slot in self.slots.values():
                 slot.value = None
 
     # -- writing -------------------------------------------------------------------------------------------------------------
@@ -119,10 +122,10 @@ class TensorArray:
     def write(self, index: int, value: Any) -> None:
         with self.lock:
             self.check_open()
-            if index < 0 or (index >= len(self.slots) and not self.dynamic_size):
-                raise self._error(f"Tried to write to index {index} but array is not resizeable and size is: {len(self.slots)}")
-            while index >= len(self.slots):
-                self.slots.append(Slot())
+            if index < 0 or (index >= self.size and not self.dynamic_size):
+                raise self._error(f"Tried to write to index {index} but array is not resizeable and size is: {self.size}")
+            if index >= self.size:
+                self.size = index + 1
             shape = np.shape(value)
             if not compatible_dims(self.element_dims, shape):
                 raise self._error(
@@ -131,7 +134,7 @@ class TensorArray:
                 )
             if self.identical and not is_fully_defined(self.element_dims):
                 self.element_dims = shape
-            slot = self.slots[index]
+            slot = self.slot(index)
             if slot.read:
                 raise self._error(f"Could not write to TensorArray index {index} because it has already been read.")
             if not slot.written:
@@ -156,9 +159,9 @@ class TensorArray:
     def read(self, index: int) -> Any:
         with self.lock:
             self.check_open()
-            if not 0 <= index < len(self.slots):
-                raise InvalidArgumentError(f"Tried to read from index {index} but array size is: {len(self.slots)}")
-            slot = self.slots[index]
+            if not 0 <= index < self.size:
+                raise InvalidArgumentError(f"Tried to read from index {index} but array size is: {self.size}")
+            slot = self.slot(index)
             if not slot.written:
                 if not is_fully_defined(self.element_dims):
                     raise self._error(
@@ -196,9 +199,10 @@ class TensorArray:
                 )
             self.dynamic_size = False
             dims = None if self.element_dims is None else (*prepend, *self.element_dims)
-            result = TensorArray(name, self.dtype, len(self.slots), dims, identical=self.identical and not prepend, is_grad=True)
-            for mine, theirs in zip(self.slots, result.slots, strict=True):
+            result = TensorArray(name, self.dtype, self.size, dims, identical=self.identical and not prepend, is_grad=True)
+            for index, mine in self.slots.items():
                 if mine.written:
+                    theirs = result.slot(index)
                     theirs.shape = (*prepend, *mine.shape)  # type: ignore[misc]
                     theirs.written = True
             return result
