@@ -33,7 +33,7 @@ def one_of(axis: Any, old: Any, name: str, old_name: str) -> Any:
     """The value of an argument that has a deprecated second name; ValueError if both are given."""
     if old is not None:
         if axis is not None:
-            raise ValueError(f"Cannot specify both '{old_name}' and '{name}'")
+            raise ValueError(f"Cannot specify both '{old_name}' and '{name}'.")
         return old
     return axis
 

@@ -39,7 +39,8 @@ def _assert_static(condition: bool, data: Iterable[Any]) -> None:
         if value is None:
             parts.append(item.name)
         elif isinstance(value, np.ndarray) and value.dtype == object and value.ndim == 0:
-            parts.append(value[()].decode() if isinstance(value[()], bytes) else str(value[()]))
+            text: Any = value[()]
+            parts.append(text.decode() if isinstance(text, bytes) else str(text))
         else:
             parts.append(str(value))
     raise errors.InvalidArgumentError(message="\n".join(parts), node_def=None, op=None)
@@ -130,6 +131,9 @@ assert_non_negative = _sign_check("assert_non_negative", ">=", assert_less_equal
 assert_non_positive = _sign_check("assert_non_positive", "<=", assert_less_equal, False, "at most zero", True, True)
 
 
+_EPSILON = {dtypes.bfloat16: 2.0**-7, dtypes.float16: 2.0**-10, dtypes.float32: 2.0**-23, dtypes.float64: 2.0**-52}
+
+
 @export("assert_near", "debugging.assert_near")
 def assert_near(
     x: Any, y: Any, rtol: Any = None, atol: Any = None, data: Any = None, summarize: int | None = None, message: str | None = None,
@@ -141,9 +145,7 @@ def assert_near(
         x = convert_to_tensor(x, name="x")
         y = convert_to_tensor(y, name="y", dtype=x.dtype.base_dtype)
         dtype = x.dtype.real_dtype.base_dtype
-        import ml_dtypes
-
-        tolerance = 10 * float(ml_dtypes.finfo(dtype.np).eps) if rtol is None or atol is None else 0.0
+        tolerance = 10 * _EPSILON.get(dtype, 0.0)
         rtol = convert_to_tensor(tolerance if rtol is None else rtol, dtype=dtype, name="rtol")
         atol = convert_to_tensor(tolerance if atol is None else atol, dtype=dtype, name="atol")
         if data is None:

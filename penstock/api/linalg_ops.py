@@ -219,7 +219,7 @@ def _parsed(equation: str, count: int) -> tuple[list[str], str]:
     left, arrow, out = text.partition("->")
     terms = left.split(",")
     if len(terms) != count:
-        raise ValueError(f"Got {count} arguments for equation \"{equation}\", expecting {len(terms)}.")
+        raise ValueError(f"Got {count} inputs for equation \"{equation}\", expecting {len(terms)}")
     if not arrow:
         letters = left.replace(",", "").replace("...", "")
         out = ("..." if "..." in left else "") + "".join(sorted(c for c in set(letters) if letters.count(c) == 1))
@@ -264,14 +264,14 @@ def matrix_diag(diagonal: Any, name: str = "diag", k: Any = 0, num_rows: Any = -
 
 
 @export("matrix_diag_part", "linalg.diag_part")
-def diag_part(input: Any, name: str = "diag_part", k: Any = 0, padding_value: Any = 0, align: str = "RIGHT_LEFT") -> Tensor:  # noqa: A002
+def diag_part(input: Any, name: str = "diag_part", k: Any = 0, padding_value: Any = 0, align: str = "RIGHT_LEFT") -> Tensor:
     """The diagonal `k`, or the band (lower, upper), of each matrix."""
     input = convert_to_tensor(input, name="input")
     return raw.MatrixDiagPartV3(input, k, _padding(padding_value, input), align=align, name=name)
 
 
 @export("matrix_set_diag", "linalg.set_diag")
-def matrix_set_diag(input: Any, diagonal: Any, name: str = "set_diag", k: Any = 0, align: str = "RIGHT_LEFT") -> Tensor:  # noqa: A002
+def matrix_set_diag(input: Any, diagonal: Any, name: str = "set_diag", k: Any = 0, align: str = "RIGHT_LEFT") -> Tensor:
     """Each matrix with its diagonal `k`, or its band (lower, upper), replaced."""
     return raw.MatrixSetDiagV3(input, diagonal, k, align=align, name=name)
 
@@ -283,12 +283,12 @@ def diag(diagonal: Any, name: str | None = None) -> Tensor:
 
 
 @export("diag_part", "linalg.tensor_diag_part")
-def tensor_diag_part(input: Any, name: str | None = None) -> Tensor:  # noqa: A002
+def tensor_diag_part(input: Any, name: str | None = None) -> Tensor:
     """The diagonal of a tensor of even rank; the inverse of `tf.diag`."""
     return raw.DiagPart(input, name=name)
 
 
 @export("matrix_band_part", "linalg.band_part")
-def matrix_band_part(input: Any, num_lower: Any, num_upper: Any, name: str | None = None) -> Tensor:  # noqa: A002
+def matrix_band_part(input: Any, num_lower: Any, num_upper: Any, name: str | None = None) -> Tensor:
     """Each matrix with everything outside of its central band set to 0; a negative number keeps that whole triangle."""
     return raw.MatrixBandPart(input, num_lower, num_upper, name=name)

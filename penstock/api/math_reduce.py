@@ -274,8 +274,6 @@ def norm(tensor: Any, ord: Any = "euclidean", axis: Any = None, keepdims: bool |
     else:
         if not (axis is None or isinstance(axis, (int, np.integer))):
             raise ValueError(f"'axis' must be None, an integer, or a tuple of 2 unique integers, got {axis}")
-        if ord == "fro":
-            raise ValueError(f"Invalid vector norm: {ord}")
         if isinstance(ord, str):
             if ord != "euclidean":
                 raise ValueError(f"'ord' must be a supported vector norm, got {ord}")
@@ -307,7 +305,7 @@ def _norm(x: Tensor, ord: Any, axis: Any, is_matrix: bool) -> Tensor:
 def _matrix_norm(x: Tensor, axis: tuple[int, ...]) -> Tensor:
     """The largest singular value, over any two axes."""
     from penstock.api.array_ops import transpose
-    from penstock.api.linalg_ops import svd
+    from penstock.api.linalg_solve import svd
 
     if x.dims is None:
         r = rank(x)

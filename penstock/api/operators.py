@@ -31,7 +31,7 @@ def _install_pair(name: str, default: str, node: Node) -> None:
             if default in _LOGIC:
                 return node(x, y, scope)  # the op itself converts, under its own name
             try:
-                y = convert_to_tensor(y, dtype=None if _has_dtype(y) else x.dtype.base_dtype, name="y")
+                y = convert_to_tensor(y, preferred_dtype=x.dtype.base_dtype, name="y")
             except TypeError:
                 # The other side may know how to deal with a tensor.
                 if hasattr(type(y), f"__r{name}__") and not isinstance(y, (int, float, str, bytes)):
@@ -46,11 +46,6 @@ def _install_pair(name: str, default: str, node: Node) -> None:
     for method, function in ((f"__{name}__", forward), (f"__r{name}__", backward)):
         function.__name__ = function.__qualname__ = method
         setattr(Tensor, method, function)
-
-
-def _has_dtype(value: Any) -> bool:
-    """Tensors and variables keep their own type, so that a mismatch is reported as such."""
-    return hasattr(value, "dtype") and hasattr(value, "graph")
 
 
 def _floordiv(x: Tensor, y: Tensor, name: str) -> Tensor:

@@ -17,6 +17,7 @@ from penstock.graph.defaults import get_default_graph
 from penstock.graph.ir import Tensor
 from penstock.graph.opdef import OPS
 from penstock.graph.while_context import add_next_and_back_edge
+from penstock.ops import control_flow as _ops  # noqa: F401 - declares the ops that get their rules here
 from penstock.ops.declare import NOT_DIFFERENTIABLE
 
 

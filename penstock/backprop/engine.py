@@ -19,6 +19,7 @@ from typing import Any
 
 from penstock import dtypes
 from penstock.backprop import control_flow as _control_flow_rules  # noqa: F401 - attaches the rules
+from penstock.backprop import function_loops as _function_loops  # noqa: F401 - attaches the builder of While
 from penstock.backprop import functions
 from penstock.backprop.loops import ControlFlowState, loops_between, zeros_like_outside_loop
 from penstock.backprop.rules import gradient_function, is_trainable, ones, zeros_like
@@ -250,6 +251,8 @@ class _Walk:
             _raise_initial_value_error(op, from_ops, sources)
         is_function = functions.call_gradient(op) is rule
         for i, grad in enumerate(out_grads):
+            if functions.takes_none(rule):
+                break
             if grad is None and (is_function or is_trainable(op.outputs[i])):
                 out_grads[i] = zeros_like_outside_loop(op, i) if self.loops is None else self.loops.zeros_like_in_loop(op, i)
         with self.graph.name_scope(op.name + "_grad"), self.graph._original_op_scope(op):

@@ -70,9 +70,10 @@ def _known_value(tensor: Tensor, depth: int) -> np.ndarray | None:
         dims = op.inputs[0].dims
         if dims is None or None in dims:
             return None
-        if math.prod(dims) > tensor.dtype.max or max(dims, default=0) > tensor.dtype.max:
+        sizes = dims if kind == "Shape" else math.prod(dims)
+        if (max(dims, default=0) if kind == "Shape" else sizes) > tensor.dtype.max:
             return None  # the step will say so
-        return np.array(dims if kind == "Shape" else math.prod(dims), dtype=tensor.dtype.np)
+        return np.array(sizes, dtype=tensor.dtype.np)
     if kind == "Rank":
         dims = op.inputs[0].dims
         return None if dims is None else np.array(len(dims), dtype=np.int32)

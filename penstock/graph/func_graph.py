@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from penstock.dtypes import DType
-from penstock.formats.attr_value import FuncAttr
 from penstock.graph.build import create_node
 from penstock.graph.defaults import get_default_graph, graph_scope
 from penstock.graph.function import Function
@@ -146,12 +145,14 @@ def make_function(
     attrs: dict[str, Any] | None = None,
     description: str = "",
     control_outputs: Sequence[Operation] = (),
+    prune: bool = False,
 ) -> Function:
-    """The Function whose body is `graph`. Without a `name`, the `base_name` gets a hash of the definition behind it."""
+    """The Function whose body is `graph`. Without a `name`, the `base_name` gets a hash of the definition behind it. `prune` leaves out
+    what no result needs."""
     if output_names and len(output_names) != len(graph.outputs):
         raise ValueError(f"Expected number of output names ({len(graph.outputs)}) to match the names given: {output_names}")
     arguments, results = argument_names([t.op.name for t in graph.inputs], [t.op.name for t in graph.outputs], output_names)
-    body = _as_body(graph, arguments, results, control_outputs)
+    body = _as_body(graph, results, control_outputs, _needed(graph, control_outputs) if prune else None)
     opdef = OpDef(
         name or base_name,
         [ArgDef(n, t.dtype.base_dtype) for n, t in zip(arguments, graph.inputs, strict=True)],
@@ -180,13 +181,27 @@ def _fingerprint(function: Function) -> str:
     return text
 
 
-def _as_body(graph: FuncGraph, arguments: list[str], results: list[str], control_outputs: Sequence[Operation]) -> Graph:
+def _needed(graph: FuncGraph, control_outputs: Sequence[Operation]) -> set[Operation]:
+    needed = {t.op for t in graph.inputs}
+    stack = [t.op for t in graph.outputs] + list(control_outputs)
+    while stack:
+        op = stack.pop()
+        if op not in needed:
+            needed.add(op)
+            stack.extend(t.op for t in op.inputs)
+            stack.extend(op.control_inputs)
+    return needed
+
+
+def _as_body(graph: FuncGraph, results: list[str], control_outputs: Sequence[Operation], needed: set[Operation] | None) -> Graph:
     """A copy of `graph` in the form the runtime wants: `_Arg` nodes for placeholders, `_Retval` nodes for results."""
     copier = Copier(graph)
     body = copier.graph
     index_of = {t.op: i for i, t in enumerate(graph.inputs)}
     for op in graph:
         index = index_of.get(op)
+        if needed is not None and op not in needed:
+            continue
         if index is None:
             copier.clone(op)
             continue
@@ -203,8 +218,3 @@ def _as_body(graph: FuncGraph, arguments: list[str], results: list[str], control
         add_retval(body, copier.tensors[tensor], i, f"{name}_RetVal")
     body._control_ret = [copier.ops[op] for op in control_outputs]  # type: ignore[attr-defined]
     return body
-
-
-def func_attr(function: Function) -> FuncAttr:
-    """The attribute value that names `function`."""
-    return FuncAttr(function.name)

@@ -73,7 +73,7 @@ def infer_shapes(op: Operation) -> None:
     outputs = op.outputs
     if result.__class__ is list:
         if len(result) != len(outputs):
-            raise AssertionError(f"shape rule of {op.type} gave {len(result)} shapes for {len(outputs)} outputs")
+            raise ValueError(f"Node '{op.name}' (op: '{op.type}') has {len(outputs)} outputs by its attributes, but {len(result)} by its inputs")
         for tensor, dims in zip(outputs, result, strict=True):
             tensor.dims = dims
     else:

@@ -64,8 +64,13 @@ def tile_grad_kernel(x: Any, multiples: np.ndarray) -> np.ndarray:
     return x.reshape(pairs).sum(tuple(range(0, len(pairs), 2)), dtype=x.dtype)
 
 
+def tile_grad_shape(c: Any) -> Dims:
+    dims = c.dims(0)
+    return None if dims is None else (None,) * len(dims)
+
+
 op("TileGrad(input: T, multiples: int32) -> (output: T) [T: type] deprecated@3",
-   shape=lambda c: None if c.dims(0) is None else (None,) * len(c.dims(0)), numpy=tile_grad_kernel)  # fmt: skip
+   shape=tile_grad_shape, numpy=tile_grad_kernel)  # fmt: skip
 
 # -- Pad --------------------------------------------------------------------------------------------------------------
 

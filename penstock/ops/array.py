@@ -292,7 +292,7 @@ def _check_permutation(rank: int, perm: np.ndarray) -> None:
 
 def transpose_shape(c: Any) -> Dims:
     dims, perm = c.dims(0), c.const(1)
-    (count,) = with_rank(c, 1, 1)  # type: ignore[misc]
+    count = with_rank(c, 1, 1)[0]  # type: ignore[index]
     if dims is None:
         return None if count is None else (None,) * count
     if count is not None and count != len(dims):
@@ -447,9 +447,14 @@ op("Unpack(value: T) -> (output: num*T) [num: int >= 0; T: type; axis: int = 0]"
        dict(value=strings(["a", "b"]), num=2),
    ],
    errors=[(dict(value=[1.0, 2.0], num=3), InvalidArgumentError, "Dimension must be 3 but is 2|Input shape axis 0 must equal 3, got shape \\[2\\]")])  # fmt: skip
+def joined(g: Any, op: Any, pieces: Any) -> Any:
+    """The gradient of a split: the pieces together again."""
+    return g.ConcatV2(list(pieces), op.split_dim) if len(pieces) > 1 else pieces[0]
+
+
 op("Split(split_dim: int32, value: T) -> (output: num_split*T) [num_split: int >= 1; T: type]",
    shape=split_shape, numpy=split_kernel, host_memory=["split_dim"],
-   grad=lambda g, op, *dys: [None, g.ConcatV2(list(dys), op.split_dim) if len(dys) > 1 else dys[0]],
+   grad=lambda g, op, *dys: [None, joined(g, op, dys)],
    samples=[
        dict(split_dim=arr(1), value=normal(2, 4), num_split=2),
        dict(split_dim=arr(-2), value=normal(3, 2), num_split=3),
@@ -464,7 +469,7 @@ op("Split(split_dim: int32, value: T) -> (output: num_split*T) [num_split: int >
 op("SplitV(value: T, size_splits: Tlen, split_dim: int32) -> (output: num_split*T)"
    " [num_split: int >= 1; T: type; Tlen: type in {int8, int32, int64} = int64]",
    shape=split_v_shape, numpy=split_v_kernel, host_memory=["size_splits", "split_dim"],
-   grad=lambda g, op, *dys: [g.ConcatV2(list(dys), op.split_dim) if len(dys) > 1 else dys[0], None, None],
+   grad=lambda g, op, *dys: [joined(g, op, dys), None, None],
    samples=[
        dict(value=normal(2, 4), size_splits=arr([1, 3]), split_dim=arr(1), num_split=2),
        dict(value=normal(5), size_splits=arr([2, -1, 0]), split_dim=arr(0), num_split=3),
@@ -560,7 +565,7 @@ def broadcast_args_kernel(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def broadcast_args_shape(c: Any) -> Dims:
-    (m,), (n,) = with_rank(c, 0, 1), with_rank(c, 1, 1)  # type: ignore[misc]
+    m, n = (with_rank(c, i, 1)[0] for i in (0, 1))  # type: ignore[index]
     return (None if m is None or n is None else max(m, n),)
 
 
@@ -579,9 +584,14 @@ def where_kernel(x: Any) -> np.ndarray:
     return np.argwhere(x).astype(np.int64, copy=False)
 
 
+def where_shape(c: Any) -> Dims:
+    dims = c.dims(0)
+    return (None, None if dims is None else len(dims))
+
+
 op("Where(input: T) -> (index: int64) [T: type in {float, double, int32, uint8, int16, int8, complex64, int64, qint8, quint8, qint32,"
    " bfloat16, qint16, quint16, uint16, complex128, half, uint32, uint64, bool} = bool]",
-   shape=lambda c: (None, None if c.dims(0) is None else len(c.dims(0))), numpy=where_kernel,
+   shape=where_shape, numpy=where_kernel,
    samples=[
        dict(input=bools(3, 4)),
        dict(input=ints(2, 3, 2, lo=-1, hi=2)),

@@ -130,7 +130,7 @@ class _Held:
 
 PY_FUNCTIONS = PyFunctions()
 
-_BY_EXCEPTION: tuple[tuple[type[BaseException], type[errors.OpError]], ...] = (
+_BY_EXCEPTION: tuple[tuple[type[BaseException], Any], ...] = (
     (StopIteration, errors.OutOfRangeError),
     (MemoryError, errors.ResourceExhaustedError),
     (NotImplementedError, errors.UnimplementedError),
@@ -182,7 +182,7 @@ def py_func_kernel(inputs: list[Any], *, token: bytes, Tout: list[DType]) -> lis
         returned = function(*[_argument(v) for v in inputs])
     except Exception as error:
         cls = next((to for kind, to in _BY_EXCEPTION if isinstance(error, kind)), errors.UnknownError)
-        raise cls(None, None, f"{type(error).__name__}: {error}\n{traceback.format_exc()}\n") from error
+        raise cls(f"{type(error).__name__}: {error}\n{traceback.format_exc()}\n") from error
     if returned is None:
         values = []
     elif isinstance(returned, (list, tuple)):

@@ -244,7 +244,6 @@ def set_diag_v2_shape(c: Any) -> Dims:
             check_band(lower, upper, rows, columns)
         except InvalidArgumentError as error:
             raise ValueError(error.message) from None
-        merge_dim(longest(lower, upper, rows, columns), d[-1])
     batch = d[: -2 if upper > lower else -1]
     return *merge_dims(x[:-2], batch), *x[-2:]  # type: ignore[misc]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,8 @@ def einsum_shape(c: Any) -> Dims:
         sizes = sizes_of(known)  # type: ignore[arg-type]
         return tuple(sizes[label] for label in output_labels(out, labels))  # type: ignore[arg-type]
     except InvalidArgumentError as error:
-        raise ValueError(error.message) from None
+        sizes = re.match(r"Expected dimension (\d+) at axis .* but got dimension (\d+)", error.message)
+        raise ValueError(f"Dimensions must be equal, but are {sizes[1]} and {sizes[2]}" if sizes else error.message) from None
 
 
 # -- gradient ---------------------------------------------------------------------------------------------------------

@@ -238,8 +238,8 @@ def cross_shape(c: Any) -> Dims:
     with_rank_at_least(c, 0, 1)
     with_rank_at_least(c, 1, 1)
     dims = merge_dims(c.dims(0), c.dims(1))
-    if dims is not None:
-        merge_dim(dims[-1], 3)
+    if dims is not None and dims[-1] not in (None, 3):
+        raise ValueError(f"Dimension must be 3 but is {dims[-1]}")
     return dims
 
 

@@ -238,9 +238,9 @@ def assign_variable_shape(c: Any) -> list[Dims]:
 def _adding(function: Any) -> Any:
     def kernel(ctx: Any, handle: ResourceHandle, value: Any) -> None:
         ref = find_variable(ctx, handle)
-        held = ref.peek()
+        held = ref.value
         if held is None:
-            read_value(ctx, handle)
+            held = read_value(ctx, handle)  # waits for a writer, or says what is wrong
         if held.shape != value.shape:
             raise InvalidArgumentError(
                 f"Cannot update variable with shape {format_dims(held.shape)} using a Tensor with shape {format_dims(value.shape)}, shapes must be equal."

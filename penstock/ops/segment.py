@@ -12,7 +12,7 @@ from penstock.ops.declare import op, with_rank_at_least
 from penstock.ops.kernels.numeric import lowest, narrow, widen
 from penstock.ops.kernels.segments import group_sizes, per_row, reduce_rows, reduce_sorted
 from penstock.ops.samples import arr, empty, ints, normal
-from penstock.shapes import Dims, format_dims, merge_dims
+from penstock.shapes import Dims, format_dims, merge_dim
 
 # -- sorted segments --------------------------------------------------------------------------------------------------
 
@@ -176,7 +176,8 @@ def unsorted_shape(c: Any) -> Dims:
         return None
     if len(data) < len(ids):
         raise ValueError(f"Shape must be at least rank {len(ids)} but is rank {len(data)}")
-    merge_dims(data[: len(ids)], ids)
+    for x, y in zip(data, ids):
+        merge_dim(x, y)
     if count is not None and int(count) < 0:
         raise ValueError(f"Dimension size, given by scalar input 2 must be in range [0, inf) but is {int(count)}")
     return None if count is None else int(count), *data[len(ids) :]

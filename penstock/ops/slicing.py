@@ -130,7 +130,9 @@ def sliced_dims(dims: Dims, begin: Any, end: Any, strides: Any, count: int | Non
                 raise ValueError(f"slice index {int(begin[i])} of dimension {axis} out of bounds.")
         else:
             whole = begin_mask & bit and end_mask & bit
-            if size is None or not (whole or (begin is not None and end is not None)):
+            if size is not None and whole:
+                result.append(len(range(0, size, abs(step))))
+            elif size is None or begin is None or end is None:
                 result.append(None)
             else:
                 start = None if begin_mask & bit else int(begin[i])

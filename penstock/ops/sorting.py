@@ -156,7 +156,7 @@ op("ListDiff(x: T, y: T) -> (out: T, idx: out_idx) [T: type; out_idx: type in {i
 # -- places in sorted rows --------------------------------------------------------------------------------------------
 
 
-def _bound(side: str) -> Any:
+def _bound(side: Any) -> Any:
     def kernel(rows: Any, values: Any, *, out_type: DType) -> np.ndarray:
         for name, value in (("sorted_inputs", rows), ("values", values)):
             if value.ndim != 2:

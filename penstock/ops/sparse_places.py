@@ -9,6 +9,7 @@ import numpy as np
 from penstock.dtypes import DType
 from penstock.errors import InvalidArgumentError
 from penstock.graph.ir import Dims
+from penstock.graph.opdef import MISSING
 from penstock.ops.declare import NOT_DIFFERENTIABLE, op, unknown
 from penstock.ops.kernels.sparse import add_at, check_sparse, coordinates, group_max, group_sum, keys_of, reduction
 from penstock.ops.samples import arr, empty, normal, strings
@@ -252,10 +253,14 @@ def fill_empty_rows_grad(g: Any, op: Any, _: Any, dvalues: Any, *rest: Any) -> l
     return [None, values, None, default]
 
 
+def fill_empty_rows_shape(c: Any) -> list[Dims]:
+    sizes = c.const_dims(2)
+    return [(None, length(c, 2)), (None,), (sizes[0] if sizes else None,), (length(c, 0),)]
+
+
 op("SparseFillEmptyRows(indices: int64, values: T, dense_shape: int64, default_value: T) -> (output_indices: int64, output_values: T,"
    " empty_row_indicator: bool, reverse_index_map: int64) [T: type]",
-   shape=lambda c: [(None, length(c, 2)), (None,), (None if c.const_dims(2) is None else c.const_dims(2)[0],), (length(c, 0),)],
-   numpy=fill_empty_rows_kernel, grad=fill_empty_rows_grad,
+   shape=fill_empty_rows_shape, numpy=fill_empty_rows_kernel, grad=fill_empty_rows_grad,
    samples=[
        dict(indices=arr([[2, 0], [0, 1], [2, 1]]), values=normal(3), dense_shape=arr([4, 3]), default_value=arr(1)),
        dict(indices=empty(0, 2), values=empty(0), dense_shape=arr([2, 3]), default_value=arr(1)),
@@ -343,7 +348,7 @@ _REDUCE_INPUTS = "(input_indices: int64, input_values: T, input_shape: int64, re
 for _name, _types in (("Sum", "NUMBERS"), ("Max", "REALS")):
     op(f"SparseReduce{_name}{_REDUCE_INPUTS} -> (output: T) [keep_dims: bool = false; T: type in {_types}]",
        shape=reduce_shape, numpy=_reduce(_name == "Max"), samples=_REDUCE_SAMPLES,
-       **({"grad": reduce_sum_grad} if _name == "Sum" else {}),
+       grad=reduce_sum_grad if _name == "Sum" else MISSING,
        errors=[
            (dict(input_indices=[[0, 0]], input_values=[1.0], input_shape=[2, 3], reduction_axes=[5]), InvalidArgumentError,
             "Invalid reduction dimension 5, for input with 2 dimensions."),

@@ -134,9 +134,14 @@ def _numbers(raw: bytes, dtype: DType, little_endian: bool) -> np.ndarray:
     return result.view(f"u{dtype.np.itemsize}").byteswap().view(dtype.np) if dtype.np.itemsize > 1 else result
 
 
+def decode_raw_shape(c: Any) -> Dims:
+    dims = c.dims(0)
+    return None if dims is None else (*dims, None)
+
+
 op("DecodeRaw(bytes: string) -> (output: out_type) [out_type: type in {half, float, double, int32, uint16, uint8, int16, int8, int64,"
    " complex64, complex128, bool, bfloat16}; little_endian: bool = true]",
-   shape=lambda c: None if c.dims(0) is None else (*c.dims(0), None), numpy=decode_raw_kernel, grad=NOT_DIFFERENTIABLE,
+   shape=decode_raw_shape, numpy=decode_raw_kernel, grad=NOT_DIFFERENTIABLE,
    samples=[
        dict(bytes=strings(["abcd", "efgh"]), out_type="int16"),
        dict(bytes=strings(["abcd", "efgh"]), out_type="int16", little_endian=False),

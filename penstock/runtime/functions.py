@@ -12,6 +12,8 @@ from typing import Any
 
 from penstock import errors
 from penstock.formats.attr_value import FuncAttr
+from penstock.graph.build import arg_dtypes
+from penstock.graph.function import attr_key
 from penstock.runtime.call_frame import CallFrame
 from penstock.runtime.cancellation import CancellationManager
 from penstock.runtime.executor.shell import Executor, run_step
@@ -26,25 +28,34 @@ MAX_BLOCKING_DEPTH = 40
 
 
 class Instance:
-    """A function instantiated with attributes: its executors, and how many results it has."""
+    """A function instantiated with attributes: its executors, how many arguments it takes and how many results it has."""
 
-    __slots__ = ("executors", "n_retvals", "name")
+    __slots__ = ("executors", "n_args", "n_retvals", "name")
 
-    def __init__(self, name: str, executors: Sequence[Executor]) -> None:
+    def __init__(self, name: str, executors: Sequence[Executor], n_args: int) -> None:
         self.name = name
         self.executors = list(executors)
+        self.n_args = n_args
         self.n_retvals = max((e.plan.n_retvals for e in self.executors), default=0)
 
 
+GRADIENT = "SymbolicGradient"
+"""Calling a function of this name, with the attribute `f`, calls the gradient of `f`."""
+
+
 class FunctionRuntime:
-    """The functions of a session's graph. `functions` maps names to Functions (it may grow), and
-    `compile_function(function, attrs)` gives the executors of a body."""
+    """The functions of a session's graph. `functions` maps names to Functions (it may grow),
+    `compile_function(function, attrs)` gives the executors of a body, and `gradient_of(func)` the gradient function of a function."""
 
     def __init__(
-        self, functions: Mapping[str, Any], compile_function: Callable[[Any, dict[str, Any]], Sequence[Executor]]
+        self,
+        functions: Mapping[str, Any],
+        compile_function: Callable[[Any, dict[str, Any]], Sequence[Executor]],
+        gradient_of: Callable[[FuncAttr], Any] | None = None,
     ) -> None:
         self.functions = functions
         self._compile = compile_function
+        self._gradient_of = gradient_of
         self._instances: dict[Any, Instance] = {}
         self._lock = threading.RLock()
         self._local = threading.local()
@@ -55,17 +66,21 @@ class FunctionRuntime:
             name, attrs = func.name, {**func.attrs, **(attrs or {})}
         else:
             name, attrs = (func.decode() if isinstance(func, bytes) else func), attrs or {}
-        function = self.functions.get(name)
+        if name == GRADIENT and self._gradient_of is not None and "f" in attrs:
+            function, attrs = self._gradient_of(attrs["f"]), attrs["f"].attrs
+        else:
+            function = self.functions.get(name)
         if function is None:
             raise errors.NotFoundError(f"Function {name} is not defined.")
         # The Function object belongs to the key: a library may replace a function by another of the same name.
-        key = (name, id(function), _frozen(attrs))
+        key = (function.name, id(function), attr_key(attrs))
         found = self._instances.get(key)
         if found is None:
             with self._lock:
                 found = self._instances.get(key)
                 if found is None:
-                    found = self._instances[key] = Instance(name, self._compile(function, attrs))
+                    executors = self._compile(function, attrs)
+                    found = self._instances[key] = Instance(name, executors, len(arg_dtypes(function.op_def.inputs, attrs)))
         return found
 
     def call(self, ctx: Any, func: Any, args: Sequence[Any], done: Callable[..., Any]) -> None:
@@ -81,6 +96,8 @@ class FunctionRuntime:
                     f"Function {_name(func)} is called {MAX_DEPTH} calls deep. Does it call itself without end?"
                 )
             instance = self.instantiate(func)
+            if len(args) != instance.n_args:
+                raise errors.InvalidArgumentError(f"Expects {instance.n_args} arguments, but {len(args)} is provided")
         except Exception as error:
             driver.call(parent.child(CallFrame((), 0), done), (), as_op_error(error))
             return
@@ -123,18 +140,3 @@ class FunctionRuntime:
 
 def _name(func: Any) -> str:
     return func.name if isinstance(func, FuncAttr) else func.decode() if isinstance(func, bytes) else str(func)
-
-
-def _frozen(value: Any) -> Any:
-    """A hashable stand-in for an attribute's value."""
-    if isinstance(value, dict):
-        return tuple((k, _frozen(value[k])) for k in sorted(value))
-    if isinstance(value, list):
-        return tuple(map(_frozen, value))
-    if isinstance(value, FuncAttr):
-        return value.name, _frozen(value.attrs)
-    try:
-        hash(value)
-    except TypeError:
-        return repr(value)
-    return value

@@ -112,10 +112,17 @@ def owned(value: np.ndarray) -> np.ndarray:
     """`value` if nobody else can see its memory, else a copy."""
     base = value.base
     if base is None or not value.flags.writeable:
-        return value.copy()
+        return _copied(value)
     if base.__class__ is np.ndarray and base.base is None and sys.getrefcount(base) <= 3 and sys.getrefcount(value) <= 4:
         return value  # a view of an array that only this view holds
-    return value.copy()
+    return _copied(value)
+
+
+def _copied(value: np.ndarray) -> np.ndarray:
+    try:
+        return value.copy()
+    except MemoryError as error:  # a value that was never laid out in memory (a broadcast) may not fit there
+        raise errors.ResourceExhaustedError(f"OOM when copying a fetched value: {error}") from error
 
 
 class DirectRuntime:
@@ -135,7 +142,7 @@ class DirectRuntime:
         self.timeout = self.config.timeout
         self.closed = False
         self.traces_kernels = debug.at_least(debug.KERNELS)
-        self.functions = FunctionRuntime(graph.functions, self._compile_function)
+        self.functions = FunctionRuntime(graph.functions, self._compile_function, self._gradient_function)
         preferred = sorted(self.devices.devices, key=lambda d: -d.kind.priority)
         self.placer = Placer(preferred, self.config.soft_placement, self.config.log_placement)
         self._prepared: dict[Signature, Prepared] = {}
@@ -261,7 +268,7 @@ class DirectRuntime:
     def public(value: Any) -> Any:
         """A run-time value as callers get it: NumPy scalars for scalars, an array of their own otherwise."""
         if value.__class__ is np.ndarray:
-            return value[()] if value.ndim == 0 else value.copy()
+            return value[()] if value.ndim == 0 else _copied(value)
         return value
 
     def start_partial(self, signature: Signature) -> tuple[str, PartialRun]:

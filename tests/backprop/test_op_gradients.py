@@ -15,6 +15,7 @@ NOT_THE_DERIVATIVE = {
     "FakeQuantWithMinMaxArgs", "FakeQuantWithMinMaxVars", "FakeQuantWithMinMaxVarsPerChannel", "QuantizeAndDequantize", "QuantizeAndDequantizeV2",
     "QuantizeAndDequantizeV3", "QuantizeAndDequantizeV4", "CheckNumerics", "PreventGradient", "Round", "Rint", "Floor", "Ceil", "Sign",
     "FractionalMaxPool", "FractionalAvgPool", "DynamicStitch", "ParallelDynamicStitch", "MaxPoolGrad", "MaxPoolGradV2",
+    "Cholesky", "CholeskyGrad", "SelfAdjointEigV2", "BatchCholesky",  # right for symmetric changes of a symmetric matrix
     "SoftmaxCrossEntropyWithLogits", "SparseSoftmaxCrossEntropyWithLogits",  # their second result has no gradient
 }  # fmt: skip
 
@@ -94,6 +95,10 @@ def test_gradient(name):
                     error = directional_error(session, ys, xs, values)
                 except (tf.errors.UnimplementedError, NotImplementedError):
                     continue  # as in TF, some settings have no gradient kernel
+                except ValueError as refusal:
+                    if "Gradient not defined" not in str(refusal):
+                        raise
+                    continue
         assert error < 1e-5, f"{case}: relative error {error}"
         checked += 1
     if not checked:

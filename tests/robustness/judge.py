@@ -85,7 +85,7 @@ def _check_text(what: str, error: BaseException) -> None:
         raise Finding(f"{what}: the message of a {type(error).__name__} has {len(text)} characters: {text[:200]}")
 
 
-def judge(graph_def: Any, r: random.Random, fetches: int = 3) -> str:
+def judge(graph_def: Any, r: random.Random, fetches: int = 3, timeout_ms: int = 500) -> str:
     """Imports and runs; "refused", "failed" (a step raised) or "ran". Raises Finding if anything else happened."""
     graph = tf.Graph()
     outcome = "ran"
@@ -108,7 +108,7 @@ def judge(graph_def: Any, r: random.Random, fetches: int = 3) -> str:
                 if names[0] != before[0] or names[2:] != before[2:]:
                     raise Finding(f"a refused import left something behind: {set(names[0]) ^ set(before[0])} {set(names[2]) ^ set(before[2])}") from None
             if outcome == "ran":
-                outcome = _run(graph, session, r, fetches)
+                outcome = _run(graph, session, r, fetches, timeout_ms)
             _check_good(session, good)
             if outcome != "refused":
                 _round_trip(graph)
@@ -129,7 +129,7 @@ def _check_good(session: Any, good: Any) -> None:
         raise Finding(f"the sound part now gives {value}")
 
 
-def _run(graph: Any, session: Any, r: random.Random, fetches: int) -> str:
+def _run(graph: Any, session: Any, r: random.Random, fetches: int, timeout_ms: int) -> str:
     outcome = "ran"
     ops = [op for op in graph.get_operations() if not op.name.startswith("good/")]
     if not ops:
@@ -146,7 +146,7 @@ def _run(graph: Any, session: Any, r: random.Random, fetches: int) -> str:
         wanted: list[Any] = [r.choice(op.outputs) if op.outputs and r.random() < 0.9 else op for op in targets]
         try:
             with _watched(f"run of {[w.name for w in wanted]}"):
-                session.run(wanted, feeds if r.random() < 0.8 else None, options=tf.RunOptions(timeout_in_ms=500))
+                session.run(wanted, feeds if r.random() < 0.8 else None, options=tf.RunOptions(timeout_in_ms=timeout_ms))
         except Finding:
             raise
         except Exception:
@@ -157,7 +157,7 @@ def _run(graph: Any, session: Any, r: random.Random, fetches: int) -> str:
 def _small(dims: Any) -> bool:
     total = 1
     for d in dims or ():
-        total *= 2 if d is None else d
+        total *= 2 if d is None else d or 1
     return total < 10_000
 
 

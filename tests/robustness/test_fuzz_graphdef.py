@@ -57,7 +57,7 @@ def run_case(kind: str, number: int) -> str:
     r = random.Random(f"{SEED}:{kind}:{number}")
     case, how = KINDS[kind](r)
     try:
-        return judge(case, r)
+        return judge(case, r, timeout_ms=100 if kind == "ops" else 500)
     except Finding as finding:
         raise AssertionError(f"PENSTOCK_FUZZ_SEED={SEED} PENSTOCK_FUZZ_CASE={kind}:{number} ({', '.join(how)}): {finding}") from finding
 

@@ -193,11 +193,11 @@ def pack_kernel(values: list[Any], *, axis: int) -> np.ndarray:
 
 def pack_shape(c: Any) -> Dims:
     dims = c.dims(0)
-    try:
-        for i in range(1, c.n):
+    for i in range(1, c.n):
+        try:
             dims = merge_dims(dims, c.dims(i))
-    except ValueError as error:
-        raise ValueError(f"{error}\n\tFrom merging shape {i - 1} with other shapes.") from None
+        except ValueError as error:
+            raise ValueError(f"{error}\n\tFrom merging shape {i - 1} with other shapes.") from None
     if dims is None:
         return None
     axis, rank = c.attrs["axis"], len(dims) + 1

@@ -45,7 +45,7 @@ def coordinates(keys: np.ndarray, sizes: Any) -> np.ndarray:
 
 def check_in_order(indices: np.ndarray, sizes: Any) -> None:
     """Coordinates must be inside, in row-major order, and all different; the messages are TF's."""
-    bad = ((indices < 0) | (indices >= np.asarray(sizes))).any(axis=1)
+    bad = np.asarray(((indices < 0) | (indices >= np.asarray(sizes))).any(axis=1))
     keys = keys_of(indices, sizes)
     later = np.zeros(len(keys), bool)
     later[1:] = keys[1:] <= keys[:-1]

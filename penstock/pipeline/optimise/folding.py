@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -100,8 +99,8 @@ def _fold_shape(op: Operation, edit: Edit, known: dict, no_control_flow: bool) -
     dtype = op.outputs[0].dtype
     if op.type == "Rank":
         value = np.array(len(dims), dtype.np)
-    elif None in dims:
-        return
+    elif None in dims or (max(dims, default=0) if op.type == "Shape" else num_elements(dims)) > dtype.max:
+        return  # what does not fit into the type is an error, which the step will report
     elif op.type == "Shape":
         value = np.array(dims, dtype.np)
     else:

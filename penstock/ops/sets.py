@@ -1,0 +1,138 @@
+"""Sets in the last dimension of dense and sparse tensors: union, intersection, difference, size."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from penstock.errors import InvalidArgumentError
+from penstock.graph.ir import Dims
+from penstock.ops.declare import NOT_DIFFERENTIABLE, op, unknown
+from penstock.ops.kernels.sparse import check_in_order, check_sparse
+from penstock.ops.samples import arr, ints, strings
+from penstock.shapes import format_dims, merge_dims
+
+Groups = dict[tuple[int, ...], set]
+
+_OPERATIONS = {
+    b"a-b": lambda a, b: a - b,
+    b"b-a": lambda a, b: b - a,
+    b"intersection": lambda a, b: a & b,
+    b"union": lambda a, b: a | b,
+}
+
+
+def dense_groups(x: np.ndarray) -> tuple[Groups, tuple[int, ...]]:
+    """The set in each row, by the row's coordinates, and the shape of the coordinates."""
+    if x.ndim < 2:
+        raise InvalidArgumentError(f"Shape {format_dims(x.shape)} has rank {x.ndim} < 2")
+    return {place: set(x[place].tolist()) for place in np.ndindex(*x.shape[:-1])}, x.shape[:-1]
+
+
+def sparse_groups(indices: Any, values: Any, shape: Any, validate: bool) -> tuple[Groups, tuple[int, ...]]:
+    check_sparse(indices, values, shape)
+    if shape.size < 2:
+        raise InvalidArgumentError(f"Shape {format_dims(tuple(shape.tolist()))} has rank {shape.size} < 2")
+    if validate:
+        check_in_order(indices, shape.tolist())
+    groups: Groups = {}
+    for place, value in zip(indices[:, :-1].tolist(), values.tolist(), strict=True):
+        groups.setdefault(tuple(place), set()).add(value)
+    return groups, tuple(shape[:-1].tolist())
+
+
+def _combine(a: tuple[Groups, tuple], b: tuple[Groups, tuple], operation: bytes, dtype: np.dtype) -> list:
+    function = _OPERATIONS.get(operation.lower())
+    if function is None:
+        raise InvalidArgumentError(f"Invalid set_operation {operation.decode(errors='replace')}.")
+    if a[1] != b[1]:
+        raise InvalidArgumentError(f"Mismatched shapes {format_dims(a[1])} vs {format_dims(b[1])}")
+    indices, values, longest = [], [], 0
+    nothing: set = set()
+    for place in sorted({*a[0], *b[0]}):
+        members = sorted(function(a[0].get(place, nothing), b[0].get(place, nothing)))
+        indices += [(*place, i) for i in range(len(members))]
+        values += members
+        longest = max(longest, len(members))
+    rank = len(a[1]) + 1
+    result = np.empty(len(values), dtype)
+    result[:] = values
+    return [np.array(indices, np.int64).reshape(-1, rank), result, np.array([*a[1], longest], np.int64)]
+
+
+def dense_dense_kernel(a: Any, b: Any, *, set_operation: bytes) -> list:
+    return _combine(dense_groups(a), dense_groups(b), set_operation, a.dtype)
+
+
+def dense_sparse_kernel(a: Any, bi: Any, bv: Any, bs: Any, *, set_operation: bytes, validate_indices: bool) -> list:
+    return _combine(dense_groups(a), sparse_groups(bi, bv, bs, validate_indices), set_operation, a.dtype)
+
+
+def sparse_sparse_kernel(ai: Any, av: Any, ash: Any, bi: Any, bv: Any, bs: Any, *, set_operation: bytes, validate_indices: bool) -> list:
+    return _combine(
+        sparse_groups(ai, av, ash, validate_indices), sparse_groups(bi, bv, bs, validate_indices), set_operation, av.dtype
+    )
+
+
+def _result(rank: int | None) -> list[Dims]:
+    return [(None, rank), (None,), (rank,)]
+
+
+def dense_dense_shape(c: Any) -> list[Dims]:
+    a, b = c.dims(0), c.dims(1)
+    for dims in (a, b):
+        if dims is not None and len(dims) < 2:
+            raise ValueError(f"Input rank must be at least 2, got {len(dims)}")
+    if a is not None and b is not None:
+        merge_dims(a[:-1], b[:-1])
+    known = a if a is not None else b
+    return _result(None if known is None else len(known))
+
+
+def dense_sparse_shape(c: Any) -> list[Dims]:
+    return _result(None if c.dims(0) is None else len(c.dims(0)))
+
+
+def sparse_sparse_shape(c: Any) -> list[Dims]:
+    for i in (2, 5):
+        if c.dims(i) and c.dims(i)[0] is not None:
+            return _result(c.dims(i)[0])
+    return _result(None)
+
+
+def size_kernel(indices: Any, values: Any, shape: Any, *, validate_indices: bool) -> np.ndarray:
+    groups, sizes = sparse_groups(indices, values, shape, validate_indices)
+    result = np.zeros(sizes, np.int32)
+    for place, members in groups.items():
+        result[place] = len(members)
+    return result
+
+
+_TYPES = "T: type in {int8, int16, int32, int64, uint8, uint16, string}]"
+_HEAD = " -> (result_indices: int64, result_values: T, result_shape: int64) [set_operation: string; validate_indices: bool = true; " + _TYPES
+_NAMES = ("a-b", "b-a", "intersection", "union")
+_SPARSE_A = dict(set1_indices=arr([[0, 0], [0, 1], [2, 0]]), set1_values=arr([1, 3, 2]), set1_shape=arr([3, 2]))
+_SPARSE_B = dict(set2_indices=arr([[0, 0], [0, 1], [1, 0]]), set2_values=arr([1, 9, 5]), set2_shape=arr([3, 2]))
+
+op("DenseToDenseSetOperation(set1: T, set2: T)" + _HEAD,
+   shape=dense_dense_shape, numpy=dense_dense_kernel, grad=NOT_DIFFERENTIABLE,
+   samples=[dict(set1=ints(2, 2, 4, hi=6), set2=ints(2, 2, 3, hi=6), set_operation=name) for name in _NAMES]
+   + [dict(set1=strings([["b", "a"]]), set2=strings([["c", "a"]]), set_operation="union")],
+   errors=[
+       (dict(set1=[[1, 2]], set2=[[1], [2]], set_operation="union"), InvalidArgumentError, "Mismatched shapes \\[1\\] vs \\[2\\]|must be equal"),
+       (dict(set1=[[1, 2]], set2=[[1]], set_operation="x"), InvalidArgumentError, "Invalid set_operation x."),
+   ])  # fmt: skip
+op("DenseToSparseSetOperation(set1: T, set2_indices: int64, set2_values: T, set2_shape: int64)" + _HEAD,
+   shape=dense_sparse_shape, numpy=dense_sparse_kernel, grad=NOT_DIFFERENTIABLE,
+   samples=[dict(set1=ints(3, 4, hi=6), set_operation=name, **_SPARSE_B) for name in _NAMES])  # fmt: skip
+op("SparseToSparseSetOperation(set1_indices: int64, set1_values: T, set1_shape: int64, set2_indices: int64, set2_values: T, set2_shape: int64)"
+   + _HEAD,
+   shape=sparse_sparse_shape, numpy=sparse_sparse_kernel, grad=NOT_DIFFERENTIABLE,
+   samples=[dict(set_operation=name, **_SPARSE_A, **_SPARSE_B) for name in _NAMES])  # fmt: skip
+op("SetSize(set_indices: int64, set_values: T, set_shape: int64) -> (size: int32) [validate_indices: bool = true; " + _TYPES,
+   shape=unknown, numpy=size_kernel, grad=NOT_DIFFERENTIABLE,
+   samples=[dict(set_indices=arr([[0, 0], [0, 1], [2, 0]]), set_values=arr([1, 1, 2]), set_shape=arr([3, 2]))],
+   errors=[
+       (dict(set_indices=[[2, 0], [0, 0]], set_values=[1, 2], set_shape=[3, 1]), InvalidArgumentError, "indices\\[1\\] = \\[0,0\\] is out of order"),
+   ])  # fmt: skip

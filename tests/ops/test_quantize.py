@@ -1,0 +1,54 @@
+"""Simulated quantisation: steps, gradients, and what the range does. Expected values are TensorFlow's."""
+
+import numpy as np
+import pytest
+
+import penstock as tf
+
+X = np.array([-7.0, -1.3, -0.1, 0.0, 0.04, 0.5, 2.2, 5.99, 9.0], np.float32)
+
+
+@pytest.fixture
+def sess():
+    with tf.Graph().as_default(), tf.Session() as session:
+        yield session
+
+
+def test_fake_quant_moves_the_range_so_that_zero_is_a_step(sess):
+    got = sess.run(tf.fake_quant_with_min_max_args(X))
+    wanted = [-6.0235295, -1.3176471, -0.09411765, 0.0, 0.04705882, 0.5176471, 2.2117648, 5.9764705, 5.9764705]
+    np.testing.assert_allclose(got, wanted, rtol=1e-6)
+
+
+def test_gradients_reach_the_ends_of_the_range(sess):
+    low, high = tf.constant(-1.0), tf.constant(6.0)
+    x = tf.constant(X)
+    y = tf.fake_quant_with_min_max_vars(x, low, high)
+    dx, dlow, dhigh = sess.run(tf.gradients(y, [x, low, high], np.arange(9, dtype=np.float32)))
+    np.testing.assert_array_equal(dx, [0, 0, 2, 3, 4, 5, 6, 7, 0])
+    assert (dlow, dhigh) == (1.0, 8.0)
+
+
+def test_one_range_per_channel(sess):
+    x = np.stack([X, X], 1)
+    got = sess.run(tf.fake_quant_with_min_max_vars_per_channel(x, [-1.0, 0.0], [6.0, 3.0]))
+    for column, (low, high) in enumerate([(-1.0, 6.0), (0.0, 3.0)]):
+        np.testing.assert_array_equal(got[:, column], sess.run(tf.fake_quant_with_min_max_vars(X, low, high)))
+
+
+def test_quantize_and_dequantize(sess):
+    got = sess.run(tf.quantization.quantize_and_dequantize(X, -1.0, 6.0, range_given=True))
+    wanted = [-6.047244, -1.3228346, -0.09448819, 0.0, 0.04724409, 0.51968503, 2.2204723, 6.0, 6.0]
+    np.testing.assert_allclose(got, wanted, rtol=1e-6)
+    x = tf.constant(X)
+    straight = tf.gradients(tf.quantization.quantize_and_dequantize(x, -1.0, 6.0, range_given=True), x)[0]
+    np.testing.assert_array_equal(sess.run(straight), np.ones(9))
+    inside = tf.gradients(tf.quantization.quantize_and_dequantize_v2(x, -1.0, 6.0, range_given=True), x)[0]
+    np.testing.assert_array_equal(sess.run(inside), [0, 0, 1, 1, 1, 1, 1, 1, 0])
+
+
+def test_ranges_that_make_no_sense(sess):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="min has to be smaller than max, was: 2 >= 1"):
+        sess.run(tf.fake_quant_with_min_max_args(X, min=2, max=1))
+    with pytest.raises(tf.errors.InvalidArgumentError, match="num_bits must be between 2 and 16"):
+        sess.run(tf.fake_quant_with_min_max_args(X, num_bits=17))
