@@ -298,3 +298,19 @@ def edit_distance(hypothesis: Any, truth: Any, normalize: bool = True, name: str
         hypothesis.indices, hypothesis.values, hypothesis.dense_shape, truth.indices, truth.values, truth.dense_shape,
         normalize=normalize, name=name,
     )  # fmt: skip
+
+
+@export("extract_image_patches", "image.extract_image_patches")
+def extract_image_patches(
+    images: Any, ksizes: Any = None, strides: Any = None, rates: Any = None, padding: str | None = None, name: str | None = None,
+    sizes: Any = None,
+) -> Tensor:  # fmt: skip
+    """Patches of `images` (NHWC), with the cells of each patch in the depth dimension."""
+    ksizes = array_ops.one_of(sizes, ksizes, "sizes", "ksizes")
+    return raw.ExtractImagePatches(images, ksizes=ksizes, strides=strides, rates=rates, padding=padding, name=name)
+
+
+@export("extract_volume_patches")
+def extract_volume_patches(input: Any, ksizes: Any, strides: Any, padding: str, name: str | None = None) -> Tensor:
+    """Patches of volumes (NDHWC), with the cells of each patch in the depth dimension."""
+    return raw.ExtractVolumePatches(input, ksizes=ksizes, strides=strides, padding=padding, name=name)

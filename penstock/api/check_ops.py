@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from penstock import dtypes, errors
+from penstock.api.array_ops import rank
 from penstock.api.control_flow import no_op
 from penstock.api.export import export
 from penstock.api.logging_ops import Assert
@@ -65,22 +66,18 @@ def _binary_assert(
             data = [f"Condition x {sign} y did not hold element-wise:", _label("x", x), x, _label("y", y), y]
         if message is not None:
             data = [message, *data]
-        condition = raw.All(getattr(raw, graph_op)(x, y), _all_axes(x, y))
+        condition = _everywhere(getattr(raw, graph_op)(x, y))
         x_value, y_value = constant_value(x), constant_value(y)
         if x_value is not None and y_value is not None:
             _assert_static(bool(np.all(static(x_value, y_value))), data)
         return Assert(condition, data, summarize=summarize)
 
 
-def _all_axes(*operands: Tensor) -> Any:
-    """Every axis of the operands' common shape."""
-    ranks = [None if t.dims is None else len(t.dims) for t in operands]
-    if all(r is not None for r in ranks):
-        return constant(np.arange(max(ranks), dtype=np.int32), dtypes.int32)  # type: ignore[type-var,arg-type]
-    rank: Any = raw.Rank(operands[0])
-    for t in operands[1:]:
-        rank = raw.Maximum(rank, raw.Rank(t))
-    return raw.Range(0, rank, 1, name="range")
+def _everywhere(condition: Tensor) -> Tensor:
+    """Whether all elements of `condition` are True."""
+    if condition.dims:
+        return raw.All(condition, constant(np.arange(len(condition.dims), dtype=np.int32)))
+    return raw.All(condition, raw.Range(0, rank(condition), 1, name="range"))
 
 
 def _comparison(function: str, sign: str, graph_op: str, static: Callable[..., Any], doc: str) -> Callable[..., Operation]:
@@ -153,7 +150,7 @@ def assert_near(
         magnitude = raw.ComplexAbs if x.dtype.is_complex else raw.Abs
         allowed = raw.AddV2(atol, raw.Mul(rtol, magnitude(y, name="Abs"), name="mul"), name="add")
         difference = magnitude(raw.Sub(x, y, name="sub"), name="Abs")
-        condition = raw.All(raw.Less(difference, allowed), _all_axes(x, y))
+        condition = _everywhere(raw.Less(difference, allowed))
         return Assert(condition, data, summarize=summarize)
 
 

@@ -5,6 +5,7 @@ Solving and factorising is in `linalg_solve`.
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any
 
@@ -162,7 +163,7 @@ def _as_matrix(x: Tensor, axes: Any, flipped: bool) -> tuple[Tensor, Any, list[i
         order = summed + free if flipped else free + summed
         static = [x.dims[i] for i in free]
         if None not in x.dims:
-            sizes = [int(np.prod([x.dims[i] for i in group])) for group in (free, summed)]
+            sizes = [math.prod(x.dims[i] or 0 for i in group) for group in (free, summed)]
             turned = x if order == list(range(n)) else transpose(x, order)
             want = sizes[::-1] if flipped else sizes
             return (turned if list(turned.dims or ()) == want else reshape(turned, want)), static, static

@@ -31,7 +31,7 @@ def Assert(condition: Any, data: list[Any], summarize: int | None = None, name: 
         condition = convert_to_tensor(condition, name="Condition")
 
         def fail() -> Operation:
-            return raw.Assert(condition, values, summarize=summarize, name="Assert")
+            return raw.Assert(condition, data, summarize=summarize, name="Assert")
 
         return resolve("cond")(condition, resolve("no_op"), fail, name="AssertGuard").op
 

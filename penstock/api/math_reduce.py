@@ -22,10 +22,10 @@ from penstock.graph.raw import raw
 
 
 def _axes(x: Any, axis: Any) -> Any:
-    """The axes to reduce: those given, or all of them, as a constant if the rank is known."""
+    """The axes to reduce: those given, or all of them, as a constant if the rank is known (and, as in TF, not 0)."""
     if axis is not None:
         return axis
-    if isinstance(x, Tensor) and x.dims is not None:
+    if isinstance(x, Tensor) and x.dims:
         return constant(np.arange(len(x.dims), dtype=np.int32))
     return range_(0, rank(x))
 
@@ -302,7 +302,7 @@ def _norm(x: Tensor, ord: Any, axis: Any, is_matrix: bool) -> Tensor:
     return math_ops.pow(reduce_node("Sum", math_ops.pow(magnitude, ord), axis, True), 1.0 / ord)
 
 
-def _matrix_norm(x: Tensor, axis: tuple[int, ...]) -> Tensor:
+def _matrix_norm(x: Tensor, axis: Any) -> Tensor:
     """The largest singular value, over any two axes."""
     from penstock.api.array_ops import transpose
     from penstock.api.linalg_solve import svd

@@ -161,6 +161,24 @@ def string_format(template: str, inputs: Any, placeholder: str = "{}", summarize
     return raw.StringFormat(list(inputs), template=template, placeholder=placeholder, summarize=summarize, name=name)
 
 
+@export("strings.unicode_transcode")
+def unicode_transcode(
+    input: Any, input_encoding: str, output_encoding: str, errors: str = "replace", replacement_char: int = 65533,
+    replace_control_characters: bool = False, name: str | None = None,
+) -> Tensor:  # fmt: skip
+    """Strings in another encoding: "UTF-8", "UTF-16-BE" or "UTF-32-BE"."""
+    return raw.UnicodeTranscode(
+        input, input_encoding=input_encoding, output_encoding=output_encoding, errors=errors, replacement_char=replacement_char,
+        replace_control_characters=replace_control_characters, name=name,
+    )  # fmt: skip
+
+
+@export("fingerprint")
+def fingerprint(data: Any, method: Any = "farmhash64", name: str | None = None) -> Tensor:
+    """Eight bytes for each row of `data`, always the same for the same row."""
+    return raw.Fingerprint(data, method, name=name)
+
+
 # -- hashes -----------------------------------------------------------------------------------------------------------
 
 

@@ -263,7 +263,10 @@ def _kinds(values: Any) -> set[str]:
 
 
 def _infer(values: Any) -> tuple[DType, np.ndarray]:
-    kinds = _kinds(values)
+    try:
+        kinds = _kinds(values)
+    except RecursionError:
+        raise ValueError("Lists are nested too deeply to be an array: does one contain itself?") from None
     if kinds == _ONLY_STRING:
         return dtypes.string, _string_array(values)
     try:  # what nearly all lists are, in one go

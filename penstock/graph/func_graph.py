@@ -121,12 +121,17 @@ def build(
     handles: Sequence[Any] | None = None,
 ) -> list[Tensor]:
     """Adds arguments, calls `function(*arguments)` in `graph` and makes what it returns (tensors) the results."""
-    from penstock.graph.convert import convert_to_tensor
-
     for i, (name, dtype) in enumerate(zip(arg_names, arg_dtypes, strict=True)):
         graph.add_input(dtype, arg_dims[i] if arg_dims else None, name, handles[i] if handles else None)
+    return run_body(graph, function, graph.inputs)
+
+
+def run_body(graph: FuncGraph, function: Callable[..., Any], args: Sequence[Tensor]) -> list[Tensor]:
+    """Calls `function(*args)` in `graph` and makes what it returns the results."""
+    from penstock.graph.convert import convert_to_tensor
+
     with graph_scope(graph):
-        results = function(*graph.inputs)
+        results = function(*list(args))
         if results is None:
             results = []
         elif not isinstance(results, (list, tuple)):

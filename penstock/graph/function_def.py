@@ -100,6 +100,7 @@ class _BodyReader(GraphReader):
 
     def __init__(self, graph: Graph, function: Function, attrs: dict[str, Any]) -> None:
         super().__init__(graph, function._proto.node_def, internal=True)
+        self.trace = ()  # errors tell where the call was made, not where its body was read
         self.function = function
         self.own_attrs = attrs
         self.args: dict[str, list[Tensor]] = {}

@@ -23,6 +23,7 @@ from penstock.graph.ir import Graph, Operation, Tensor, capture_trace
 from penstock.graph.opdef import MISSING, OPS, OpDef
 from penstock.graph.quiet_gc import paused
 from penstock.graph.shape_inference import infer_shapes
+from penstock.graph.signatures import check_signature
 from penstock.names import parse_tensor_name
 from penstock.shapes import TensorShape, compatible_dims, merge_dims
 
@@ -150,6 +151,7 @@ def _add_library_function(graph: Graph, function_def: Any) -> None:
         raise ValueError(f"Cannot add function '{name}' because an op with the same name already exists.")
     try:
         function = Function.from_proto(function_def, graph)
+        check_signature(function.op_def, checked_kind)
     except (TypeError, errors.OpError, RecursionError) as error:
         raise ValueError(f"Function '{name}' cannot be read: {getattr(error, 'message', error)}") from error
     known = graph.functions.get(function.name)
@@ -283,6 +285,8 @@ class GraphReader:
                 value = decode(proto)
             except (ValueError, TypeError, RecursionError, errors.OpError) as error:
                 raise ValueError(f"Node '{node.name}': attr '{key}' cannot be read: {getattr(error, 'message', error)}") from error
+            if key == "_class" and not (isinstance(value, list) and all(isinstance(v, bytes) for v in value)):
+                raise ValueError(f"Node '{node.name}': attr '_class' must be a list of strings, got {str(value)[:60]!r}")
             declared = opdef.attrs.get(key)
             if declared is not None:
                 value = checked_kind(f"Node '{node.name}'", declared, value)
@@ -330,35 +334,27 @@ class GraphReader:
     def _add(self, node: Any, parsed: tuple, attrs: dict[str, Any], opdef: OpDef, added: list[Operation]) -> None:
         graph = self.graph
         data, control = parsed
-        inputs: list[Tensor] = []
-        late: list[tuple[int, str, int]] = []
-        for i, where in enumerate(data):
-            tensor = self._input(node, where)
-            if tensor is None:
-                late.append((i, *where))
-            else:
-                inputs.append(tensor)
+        found: list[Tensor | None] = [self._input(node, where) for where in data]
         full = self.prefix + node.name
         if full in graph:
             raise ValueError(f"Node name '{full}' already exists in the Graph")
-        wanted = arg_dtypes(opdef.inputs, attrs)
-        self._check_inputs(node, opdef, inputs, wanted, late)
+        self._check_inputs(node, opdef, found, arg_dtypes(opdef.inputs, attrs))
         controls = []
         for source in control:
             mapped = self.mapping.controls.get(source)
             if mapped is not None:
                 self.mapping.used.add("^" + source)
             controls.append(mapped if mapped is not None else self.names[source])
-        if late and inputs:
-            # A back edge is wired later; until then the Merge reads its other input twice.
-            for i, _, _ in late:
-                inputs.insert(i, inputs[0])
+        # A back edge is wired later; until then the Merge reads its first input twice.
+        first = next((t for t in found if t is not None), None)
+        if found and first is None:
+            raise ValueError(f"Graph contains a cycle: node '{node.name}' is a Merge of back edges only, so that no value ever reaches it.")
+        inputs: list[Tensor] = [t if t is not None else first for t in found]  # type: ignore[misc]
         op = graph.add_node(opdef, inputs, attrs, full, output_dtypes(opdef, attrs), controls, node.device)
         added.append(op)
         op.trace = self.trace
         graph.unique_name(full) if not graph._name_stack else graph._names_in_use.setdefault(full.lower(), 1)
-        for i, source, index in late:
-            self.waiting.append((op, i, source, index))
+        self.waiting.extend((op, i, *data[i]) for i, tensor in enumerate(found) if tensor is None)
         self._set_shapes(op, node)
         self.names[node.name] = op
 
@@ -374,15 +370,15 @@ class GraphReader:
             raise ValueError(f"Node '{node.name}': Connecting to invalid output {where[1]} of source node {where[0]} which has {len(source.outputs)} outputs")
         return source.outputs[where[1]]
 
-    def _check_inputs(self, node: Any, opdef: OpDef, inputs: list[Tensor], wanted: list[DType], late: list) -> None:
-        if len(inputs) + len(late) != len(wanted):
+    def _check_inputs(self, node: Any, opdef: OpDef, inputs: list[Tensor | None], wanted: list[DType]) -> None:
+        if len(inputs) != len(wanted):
             raise ValueError(
-                f"NodeDef expected inputs '{', '.join(t.name for t in wanted)}' do not match {len(inputs) + len(late)} inputs specified; "
+                f"NodeDef expected inputs '{', '.join(t.name for t in wanted[:100])}' do not match {len(inputs)} inputs specified; "
                 f"Op<{opdef.signature}>; NodeDef: '{node.name}'"
             )
-        if late:
-            return
         for i, (tensor, want) in enumerate(zip(inputs, wanted, strict=True)):
+            if tensor is None:  # a back edge
+                continue
             got = tensor.dtype
             if got is want or (got._is_ref_dtype and got.base_dtype is want):
                 continue

@@ -185,8 +185,13 @@ def histogram_kernel(values: Any, value_range: Any, nbins: Any, *, dtype: DType)
     return np.bincount(index, minlength=n).astype(dtype.np)
 
 
+def histogram_shape(c: Any) -> Dims:
+    nbins = c.const(2)
+    return (None if nbins is None else int(nbins),)
+
+
 op("HistogramFixedWidth(values: T, value_range: T, nbins: int32) -> (out: dtype) [T: type in {int32, int64, float, double}; dtype: type in INDEX = int32]",
-   shape=lambda c: (None if c.const(2) is None else int(c.const(2)),), numpy=histogram_kernel, grad=NOT_DIFFERENTIABLE,
+   shape=histogram_shape, numpy=histogram_kernel, grad=NOT_DIFFERENTIABLE,
    samples=[dict(values=arr([-1, 0, 1.5, 2, 5, 15], np.float32), value_range=arr([0, 5], np.float32), nbins=5),
             dict(values=ints(3, 4, lo=-3, hi=13), value_range=arr([0, 10]), nbins=3), dict(values=empty(0), value_range=arr([0, 10]), nbins=3)],
    errors=[(dict(values=normal(2), value_range=arr([5, 5]), nbins=5), InvalidArgumentError, r"value_range should satisfy"),

@@ -227,7 +227,8 @@ def set_diag_shape(c: Any) -> Dims:
     x, d = with_rank_at_least(c, 0, 2), with_rank_at_least(c, 1, 1)
     if x is None or d is None:
         return x
-    least = None if x[-1] is None or x[-2] is None else min(x[-2:])
+    rows, columns = x[-2:]
+    least = None if rows is None or columns is None else min(rows, columns)
     merge_dim(least, d[-1])
     return *merge_dims(x[:-2], d[:-1]), *x[-2:]  # type: ignore[misc]
 

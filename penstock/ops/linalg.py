@@ -185,14 +185,19 @@ def triangular_kernel(matrix: Any, rhs: Any, *, lower: bool, adjoint: bool) -> A
 
 
 def triangular_grad(g: Any, op: Any, dy: Any) -> list[Any]:
-    a, b, c = op.matrix, op.rhs, op.output
+    a, c = op.matrix, op.output
     lower, flip = op.attr("lower"), op.attr("adjoint")
     d_rhs = g.MatrixTriangularSolve(a, dy, lower=lower, adjoint=not flip)
     d_matrix = g.Neg(mm(g, c, d_rhs, adj_b=True) if flip else mm(g, d_rhs, c, adj_b=True))
     d_matrix = band(g, d_matrix, -1, 0) if lower else band(g, d_matrix, 0, -1)
+    return _unbroadcast(g, op, d_matrix, d_rhs)
+
+
+def _unbroadcast(g: Any, op: Any, d_matrix: Any, d_rhs: Any) -> list[Any]:
+    """Sums the gradients over the batch dimensions along which an operand was broadcast."""
+    a, b = op.matrix, op.rhs
     if a.dims is not None and b.dims is not None and a.dims[:-2] == b.dims[:-2] and None not in a.dims[:-2]:
         return [d_matrix, d_rhs]
-    # The batch dimensions may have been broadcast.
     shapes = [g.Shape(a), g.Shape(b)]
     batches = [g.StridedSlice(s, *(np.array([n], np.int32) for n in (0, -2, 1)), begin_mask=1) for s in shapes]
     axes = g.BroadcastGradientArgs(*batches)
@@ -348,6 +353,24 @@ def banded_kernel(matrix: Any, rhs: Any, *, lower: bool, adjoint: bool) -> Any:
     return _banded(matrix, rhs, lower=lower, adjoint=adjoint)
 
 
+def banded_grad(g: Any, op: Any, dy: Any) -> list[Any]:
+    lower, flip, c = op.attr("lower"), op.attr("adjoint"), op.output
+    d_rhs = g.BandedTriangularSolve(op.matrix, dy, lower=lower, adjoint=not flip)
+    d_matrix = g.Neg(mm(g, c, d_rhs, adj_b=True) if flip else mm(g, d_rhs, c, adj_b=True))
+    bands = g.StridedSlice(g.Shape(op.matrix), *(np.array([n], np.int32) for n in (-2, -1, 1)), shrink_axis_mask=1)
+    last = g.Sub(bands, np.int32(1))
+    k = g.Pack([g.Neg(last), np.int32(0)] if lower else [np.int32(0), last])
+    d_bands = g.MatrixDiagPartV3(d_matrix, k, g.const(0, dy.dtype), align="LEFT_RIGHT")
+    # A single band comes without its own axis.
+    return _unbroadcast(g, op, g.Reshape(d_bands, _banded_shape_of(g, op, d_matrix)), d_rhs)
+
+
+def _banded_shape_of(g: Any, op: Any, d_matrix: Any) -> Any:
+    batch = g.StridedSlice(g.Shape(d_matrix), *(np.array([n], np.int32) for n in (0, -2, 1)), begin_mask=1)
+    own = g.StridedSlice(g.Shape(op.matrix), *(np.array([n], np.int32) for n in (-2, 0, 1)), end_mask=1)
+    return g.ConcatV2([batch, own], np.int32(0))
+
+
 def banded_shape(c: Any) -> Dims:
     a, b = with_rank_at_least(c, 0, 2), with_rank_at_least(c, 1, 2)
     if a is None or b is None:
@@ -357,6 +380,6 @@ def banded_shape(c: Any) -> Dims:
 
 
 op(f"BandedTriangularSolve(matrix: T, rhs: T) -> (output: T) [lower: bool = true; adjoint: bool = false; T: type in {_HALVES}]",
-   shape=banded_shape, numpy=banded_kernel,
+   shape=banded_shape, numpy=banded_kernel, grad=banded_grad,
    samples=[dict(matrix=arr([[4.0, 5, 6], [9, 1, 2]]), rhs=normal(3, 2)), dict(matrix=arr([[4.0, 5, 6], [9, 1, 2]]), rhs=normal(3, 1), lower=False),
             dict(matrix=arr([[4.0, 5, 6], [9, 1, 2]]), rhs=normal(3, 1), adjoint=True)])  # fmt: skip

@@ -58,7 +58,7 @@ def _divided(total: np.ndarray, sizes: np.ndarray) -> np.ndarray:
     divisor = per_row(np.maximum(sizes, 1), total)
     if total.dtype.kind in "iu":
         return np.trunc(total / divisor).astype(total.dtype)
-    return total / divisor.astype(total.real.dtype)
+    return total / divisor.astype(np.abs(total[:0]).dtype)
 
 
 def segment_shape(c: Any) -> Dims:

@@ -20,8 +20,9 @@ from penstock.graph.spec import check_partitioned, check_placed, check_pruned, c
 from penstock.pipeline.custom import POST_PARTITIONING, POST_PLACEMENT, POST_REWRITE_FOR_EXEC, PRE_PLACEMENT, run_passes
 from penstock.pipeline.memory import ensure_memory_types
 from penstock.pipeline.optimise import OptimiserOptions, optimise
+from penstock.pipeline.optimise.edit import Edit, roots_of
 from penstock.pipeline.partition import partition
-from penstock.pipeline.place import Placer
+from penstock.pipeline.place import Placer, place_body
 from penstock.pipeline.prune import prune
 from penstock.pipeline.signature import Signature
 
@@ -86,7 +87,7 @@ def compile_step(graph: Graph, signature: Signature, placer: Placer, options: Co
     checking(check_pruned, pruned, len(signature.feeds), len(signature.fetches), signature.targets, signature.through_rendezvous)
     checking(check_placed, pruned, [d.name for d in placer.devices])
 
-    optimised = optimise(pruned, options.optimiser, trail)
+    optimised = optimise(pruned, options.optimiser, trail, placer)
     checking(check_well_formed, optimised, "optimise")
 
     partitions = partition(optimised, options.incarnations, options.compress_transfers)
@@ -97,16 +98,20 @@ def compile_step(graph: Graph, signature: Signature, placer: Placer, options: Co
     return partitions
 
 
-def compile_function(body: Graph, placer: Placer, options: CompileOptions, trail: Trail | None = None) -> dict[str, Graph]:
-    """The partitions of a library function's body. Its names are its own, so its placement is not kept."""
+def compile_function(
+    body: Graph, placer: Placer, options: CompileOptions, trail: Trail | None = None, device: str = "", args: dict[int, str] | None = None
+) -> dict[str, Graph]:
+    """The partitions of a library function's body: what its results need, and its effects. `device` is where it runs by default,
+    `args` says on which devices the resources are that its arguments bring."""
     trail = trail or Trail()
-    own = Placer(placer.devices, True, False, placer.default)
-    placement = own.place(body)
+    placement = place_body(body, placer, device or placer.default, args or {})
     copier = Copier(body)
     for op in body:
         copier.clone(op, placement[op.name])
     placed = copier.wire()
     control_ret = frozenset(op.name for op in getattr(body, "_control_ret", ()))
     effects = frozenset(op.name for op in placed if op.op_def.stateful)
-    optimised = optimise(placed, options.optimiser._replace(targets=control_ret | effects), trail)
+    targets = control_ret | effects
+    needed = Edit(placed).apply(roots_of(placed, targets))
+    optimised = optimise(needed, options.optimiser._replace(targets=targets), trail, placer)
     return ensure_memory_types(partition(optimised, options.incarnations, options.compress_transfers), placer.kinds, options.incarnations)

@@ -228,6 +228,18 @@ class Placer:
             logger.warning("%s: (%s): %s (%s)", op.name, op.type, self.placement[op.name], self.reason(op))
 
 
+def place_body(body: Graph, placer: Placer, default: str, args: dict[int, str]) -> dict[str, str]:
+    """Devices for the nodes of a function's body: what they ask for, else where their resources are (`args`: argument -> device),
+    else `default`. A body has names of its own, so nothing is kept."""
+    if len(placer.devices) == 1:
+        return {op.name: placer.default for op in body}
+    own = Placer(placer.devices, True, False, default)
+    for op in body:
+        if op.type == "_Arg":
+            own.placement[op.name] = args.get(op.attrs["index"], default)
+    return own.place(body)
+
+
 def _has_kernel(op: Operation, device: Any) -> bool:
     if device.type == "CPU" and op.type in op.graph.functions:
         return True

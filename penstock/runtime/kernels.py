@@ -19,8 +19,9 @@ RefInputs = tuple[tuple[int, bool, str | None], ...]
 def bind_node(op: Operation, device: Device, segment: OpSegment | None) -> Bound:
     """The kernel of `op` on `device`, ready for `fn(*inputs)`, `fn(ctx, *inputs)` or `fn(ctx, done, *inputs)`."""
     if op.type in op.graph.functions and not device.has_kernel(op.op_def):
-        return Bound(_call_kernel(op), True, True, False)
-    bound = device.kind.bind(op, segment.state if segment is not None else None)
+        bound = Bound(_call_kernel(op), True, True, False)
+    else:
+        bound = device.kind.bind(op, segment.state if segment is not None else None)
     refs = ref_inputs(op)
     if refs:
         bound = bound._replace(fn=_reading(bound.fn, refs, bound.needs_ctx + bound.is_async))

@@ -22,6 +22,7 @@ import numpy as np
 
 from penstock import errors
 from penstock.formats import protos
+from penstock.formats.attr_value import FuncAttr
 from penstock.graph.function import Function
 from penstock.graph.ir import Graph
 from penstock.graph.quiet_gc import paused
@@ -197,12 +198,30 @@ class DirectRuntime:
         )
 
     def _compile_function(self, function: Function, attrs: dict[str, Any]) -> list[Executor]:
-        """The executors of a library function's body, on the client's device."""
+        """The executors of a library function's body. Its nodes keep their state apart from nodes of the same names elsewhere."""
         from penstock.pipeline import compile_function
 
         body = function.body(attrs, self.graph.functions)
-        partitions = compile_function(body, self.placer, self._options(Signature()))
-        return [Executor(part, self.devices.lookup(device), self.segment, self.functions) for device, part in partitions.items()]
+        device = self._function_device(attrs["_target"]) if "_target" in attrs else ""
+        partitions = compile_function(body, self.placer, self._options(Signature()), None, device, attrs.get("_arg_devices"))
+        segment = OpSegment()
+        return [Executor(part, self.devices.lookup(device), segment, self.functions) for device, part in partitions.items()]
+
+    def _function_device(self, target: str | bytes) -> str:
+        """The device of this process that `target` names, in full or in part."""
+        text = target.decode("utf-8", "replace") if isinstance(target, bytes) else target
+        fitting = self.devices.matching(text)
+        if not fitting:
+            raise errors.InternalError(
+                f"Currently don't support instantiating functions on device: {text}. Devices of this process: "
+                f"{', '.join(d.name for d in self.devices.devices)}"
+            )
+        return fitting[0].name
+
+    def _gradient_function(self, func: FuncAttr) -> Function:
+        from penstock.backprop.function_bodies import gradient_function
+
+        return gradient_function(self.graph, func)
 
     def _look_at_changes(self) -> None:
         """Nodes that were changed after executors had been built from them make those executors stale."""

@@ -160,3 +160,27 @@ def test_variables_are_gathered_through_their_handle(sess):
     np.testing.assert_array_equal(sess.run(row), [[4, 5]])
     np.testing.assert_array_equal(sess.run(v[1, 0]), 2)
     np.testing.assert_array_equal(sess.run(v[0].assign([7.0, 8.0])), [[7, 8], [2, 3], [4, 5]])
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.int8, np.uint8, np.int64])
+def test_sort_and_argsort(sess, dtype):
+    limits = np.iinfo(dtype) if np.dtype(dtype).kind in "iu" else None
+    x = np.random.default_rng(0).integers(0, 5, (3, 4, 2)).astype(dtype)
+    if limits is not None:
+        x[0, 0, 0], x[1, 1, 1] = limits.min, limits.max
+    for axis in (-1, 0, 1):
+        np.testing.assert_array_equal(sess.run(tf.sort(x, axis)), np.sort(x, axis))
+        np.testing.assert_array_equal(sess.run(tf.argsort(x, axis)), np.argsort(x, axis, kind="stable"))
+        np.testing.assert_array_equal(sess.run(tf.sort(x, axis, "DESCENDING")), np.flip(np.sort(x, axis), axis))
+    with pytest.raises(ValueError, match="should be one of 'ASCENDING' or 'DESCENDING'"):
+        tf.sort(x, direction="UP")
+
+
+def test_image_patches(sess):
+    images = np.arange(2 * 4 * 4 * 1, dtype=np.float64).reshape(2, 4, 4, 1)
+    x = tf.constant(images)
+    patches = tf.extract_image_patches(x, [1, 2, 2, 1], [1, 2, 2, 1], [1, 1, 1, 1], "VALID")
+    np.testing.assert_array_equal(sess.run(patches)[0, 0, 1], [2, 3, 6, 7])
+    overlapping = tf.extract_image_patches(x, [1, 2, 2, 1], [1, 1, 1, 1], [1, 1, 1, 1], "VALID")
+    counts = sess.run(tf.gradients(overlapping, x)[0])[0, :, :, 0]
+    np.testing.assert_array_equal(counts, [[1, 2, 2, 1], [2, 4, 4, 2], [2, 4, 4, 2], [1, 2, 2, 1]])

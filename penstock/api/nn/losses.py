@@ -94,14 +94,15 @@ def sparse_softmax_cross_entropy_with_logits(labels: Any = None, logits: Any = N
     with name_scope(name, "SparseSoftmaxCrossEntropyWithLogits", [labels, logits]):
         labels, logits = convert_to_tensor(labels), convert_to_tensor(logits)
         precise = math_ops.cast(logits, dtypes.float32) if logits.dtype.base_dtype in _NARROW else logits
+        shape = array_ops.shape(labels)
         if logits.dims == ():
             raise ValueError(f"`logits` cannot be a scalar. Received logits={logits}`")
         _check_label_shape(labels, logits)
         if logits.dims is not None and len(logits.dims) == 2:
-            loss = raw.SparseSoftmaxCrossEntropyWithLogits(precise, labels)[0]
+            loss = raw.SparseSoftmaxCrossEntropyWithLogits(precise, labels, name=name)[0]
         else:
-            shape = array_ops.shape(labels)
-            flat = raw.SparseSoftmaxCrossEntropyWithLogits(_to_rows(precise), array_ops.reshape(labels, [-1]))[0]
+            rows = _to_rows(precise)
+            flat = raw.SparseSoftmaxCrossEntropyWithLogits(rows, array_ops.reshape(labels, [-1]), name=name)[0]
             loss = array_ops.reshape(flat, shape)
             loss.set_shape(labels.shape)
         return math_ops.cast(loss, logits.dtype) if logits.dtype.base_dtype in _NARROW else loss

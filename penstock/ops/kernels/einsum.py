@@ -88,7 +88,9 @@ def einsum(equation: str, inputs: list[Any]) -> Any:
     for i, (labels, x) in enumerate(operands):
         others = wanted.union(*(other for j, (other, _) in enumerate(operands) if j != i))
         reduced.append(_simplified(labels, x, others))
-    labels, value = reduced[0] if len(reduced) == 1 else _product(*reduced[0], *reduced[1], wanted, sizes)
+    labels, value = reduced[0]
+    if len(reduced) == 2:
+        labels, value = _product(labels, value, reduced[1][0], reduced[1][1], wanted, sizes)
     return narrow(_arranged(labels, value, out, sizes), dtype)
 
 

@@ -61,10 +61,11 @@ class OptimiserOptions(NamedTuple):
 
 
 class Context:
-    """What passes share: the signature's targets, the clock, and notes for `explain`."""
+    """What passes share: the signature's targets, the clock, the placer (for bodies of functions), and notes for `explain`."""
 
-    def __init__(self, options: OptimiserOptions) -> None:
+    def __init__(self, options: OptimiserOptions, placer: Any = None) -> None:
         self.targets = options.targets
+        self.placer = placer
         self.deadline = time.monotonic() + options.budget if options.budget > 0 else float("inf")
         self.notes: list[str] = []
 
@@ -78,9 +79,9 @@ class Context:
         return time.monotonic() > self.deadline
 
 
-def optimise(graph: Graph, options: OptimiserOptions, trail: Any = None) -> Graph:
+def optimise(graph: Graph, options: OptimiserOptions, trail: Any = None, placer: Any = None) -> Graph:
     """Runs the passes that `options` allow, in order, until the time budget is spent."""
-    context = Context(options)
+    context = Context(options, placer)
     for p in PASSES:
         wanted = p.name in options.enabled or (options.level >= p.level and p.name not in options.disabled)
         if not wanted:

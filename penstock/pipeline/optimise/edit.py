@@ -58,9 +58,14 @@ class Edit:
     def resolve(self, tensor: Tensor) -> Tensor:
         """The tensor that is read in place of `tensor`."""
         redirect = self.redirect
-        while tensor in redirect:
-            tensor = redirect[tensor]
-        return tensor
+        last = tensor
+        while (further := redirect.get(last)) is not None:
+            last = further
+        while tensor is not last:  # whoever comes next has a short way
+            following = redirect[tensor]
+            redirect[tensor] = last
+            tensor = following
+        return last
 
     def inputs(self, op: Operation) -> list[Tensor]:
         changed = self.retyped.get(op)

@@ -1,0 +1,156 @@
+"""Reductions, scans, sequences and counting."""
+
+import numpy as np
+import pytest
+
+import penstock as tf
+
+
+def run(fetches, feeds=None):
+    with tf.Session() as sess:
+        return sess.run(fetches, feeds)
+
+
+def test_small_integers_wrap_but_means_do_not():
+    x = tf.constant([100, 100, 101], tf.int8)
+    assert run(tf.reduce_sum(x)) == 45
+    assert run(tf.reduce_mean(x)) == 100
+    assert run(tf.reduce_mean(tf.constant([-1, 0, -1]))) == 0
+
+
+@pytest.mark.parametrize(("name", "want"), [("reduce_sum", 0.0), ("reduce_prod", 1.0), ("reduce_max", -np.inf), ("reduce_min", np.inf), ("reduce_mean", np.nan)])
+def test_reductions_of_nothing(name, want):
+    value = run(getattr(tf, name)(tf.zeros([0, 2]), axis=0))
+    assert value.shape == (2,) and np.array_equal(value, [want, want], equal_nan=True)
+
+
+def test_bad_axes():
+    x, axis = tf.placeholder(tf.float32), tf.placeholder(tf.int32)
+    total = tf.reduce_sum(x, axis)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"Invalid reduction dimension \(2 for input with 2 dimension"):
+        run(total, {x: np.zeros((2, 3)), axis: [2]})
+    with pytest.raises(tf.errors.InvalidArgumentError, match="Axes contains duplicate dimension: 0"):
+        run(total, {x: np.zeros((2, 3)), axis: [0, -2]})
+    with pytest.raises(ValueError, match="Invalid reduction dimension 2 for input with 2 dimensions"):
+        tf.reduce_sum(tf.zeros([2, 3]), 2)
+
+
+def test_half_sums_accumulate_in_float():
+    # In half precision, 2048 + 1 is 2048 again.
+    assert run(tf.reduce_sum(tf.ones([4096], tf.float16))) == 4096
+
+
+def test_static_shapes():
+    u = tf.placeholder(tf.float32)
+    x = tf.placeholder(tf.float32, [None, 3])
+    assert tf.reduce_sum(u).shape == []
+    assert tf.reduce_sum(x, 0).shape.as_list() == [3]
+    assert tf.reduce_sum(x, [1], keepdims=True).shape.as_list() == [None, 1]
+    assert tf.reduce_sum(x, tf.placeholder(tf.int32, [])).shape.as_list() == [None]
+    assert tf.argmax(x, 1).shape.as_list() == [None]
+
+
+def test_argmax_skips_nan():
+    x = tf.constant([[np.nan, 1.0, 3.0], [2.0, np.nan, 1.0]])
+    assert run([tf.argmax(x, 1), tf.argmin(x, 1)])[0].tolist() == [2, 0]
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"Reduction axis 1 is empty in shape \[2,0\]"):
+        run(tf.argmax(tf.zeros([2, 0]), 1))
+
+
+def test_deprecated_names_of_arguments():
+    x = tf.constant([[1.0, 2.0], [3.0, 4.0]])
+    assert run(tf.reduce_sum(x, reduction_indices=1, keep_dims=True)).tolist() == [[3.0], [7.0]]
+    with pytest.raises(ValueError, match="Cannot specify both 'reduction_indices' and 'axis'"):
+        tf.reduce_sum(x, axis=0, reduction_indices=0)
+
+
+def test_prod_gradient_with_zeros():
+    x = tf.constant([[2.0, 0.0, 3.0], [0.0, 0.0, 5.0]])
+    assert run(tf.gradients(tf.reduce_prod(x, 1), x)[0]).tolist() == [[0, 6, 0], [0, 0, 0]]
+
+
+def test_max_gradient_is_shared():
+    x = tf.constant([1.0, 3.0, 3.0])
+    assert run(tf.gradients(tf.reduce_max(x), x)[0]).tolist() == [0, 0.5, 0.5]
+
+
+def test_gradients_with_unknown_rank():
+    x = tf.placeholder(tf.float32)
+    value = np.arange(6, dtype=np.float32).reshape(2, 3) + 1
+    mean, total = tf.gradients(tf.reduce_mean(x), x)[0], tf.gradients(tf.reduce_sum(x, [0, -1]), x)[0]
+    got = run([mean, total], {x: value})
+    assert np.allclose(got[0], np.full((2, 3), 1 / 6)) and np.allclose(got[1], np.ones((2, 3)))
+
+
+@pytest.mark.parametrize("exclusive", [False, True])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_cumsum_and_its_gradient(exclusive, reverse):
+    x = tf.constant([[1.0, 2.0, 3.0]])
+    y = tf.cumsum(x, 1, exclusive=exclusive, reverse=reverse)
+    weights = np.array([[1.0, 10.0, 100.0]], np.float32)
+    table = np.triu(np.ones((3, 3)), 1 if exclusive else 0)
+    table = table.T if reverse else table
+    value, slope = run([y, tf.gradients(y, x, weights)[0]])
+    assert np.allclose(value, np.array([[1.0, 2.0, 3.0]]) @ table)
+    assert np.allclose(slope, weights @ table.T)
+
+
+def test_logsumexp_does_not_overflow():
+    assert run(tf.reduce_logsumexp(tf.constant([1000.0, 1000.0]))) == pytest.approx(1000 + np.log(2))
+    assert run(tf.reduce_logsumexp(tf.constant([-np.inf, -np.inf]))) == -np.inf
+    assert run(tf.math.cumulative_logsumexp(tf.constant([1000.0, 1000.0])))[1] == pytest.approx(1000 + np.log(2))
+
+
+def test_ranges():
+    assert run(tf.range(10, 1, -3)).tolist() == [10, 7, 4]
+    assert run(tf.range(3, dtype=tf.float64)).dtype == np.float64
+    assert tf.range(1, 10, 4).shape.as_list() == [3]
+    with pytest.raises(ValueError, match="Requires start <= limit when delta > 0: 5/0"):
+        tf.range(5, 0)
+    n = tf.placeholder(tf.int32, [])
+    with pytest.raises(tf.errors.InvalidArgumentError, match="Requires start <= limit when delta > 0: 0/-1"):
+        run(tf.range(n), {n: -1})
+
+
+def test_linspace_ends_exactly():
+    value = run(tf.linspace(0.1, 0.7, 7))
+    assert value[0] == np.float32(0.1) and value[-1] == np.float32(0.7) and len(value) == 7
+    rows = run(tf.linspace([0.0, 1.0], [1.0, 5.0], 3))
+    assert rows.tolist() == [[0, 1], [0.5, 3], [1, 5]]
+
+
+def test_counting():
+    arr = tf.constant([1, 2, 2, 7])
+    assert run(tf.bincount(arr)).tolist() == [0, 1, 2, 0, 0, 0, 0, 1]
+    assert run(tf.bincount(arr, maxlength=3)).tolist() == [0, 1, 2]
+    assert run(tf.bincount(arr, weights=[0.5, 1.0, 1.0, 9.0], minlength=9)).tolist() == [0, 0.5, 2, 0, 0, 0, 0, 9, 0]
+    assert run(tf.histogram_fixed_width([-1.0, 0.0, 1.5, 2.0, 5.0, 15.0], [0.0, 5.0], 5)).tolist() == [2, 1, 1, 0, 2]
+    assert run(tf.count_nonzero([[0, 1], [2, 0]], axis=0)).tolist() == [1, 1]
+
+
+def test_segments():
+    data, ids = tf.constant([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]), tf.constant([0, 0, 3])
+    assert run(tf.segment_sum(data, ids)).tolist() == [[4, 6], [0, 0], [0, 0], [5, 6]]
+    assert run(tf.segment_mean(data, ids))[0].tolist() == [2, 3]
+    assert run(tf.unsorted_segment_max(data, [1, -1, 1], 3))[1].tolist() == [5, 6]
+    assert run(tf.unsorted_segment_max(data, [1, -1, 1], 3))[0, 0] == np.finfo(np.float32).min
+    assert run(tf.unsorted_segment_mean(data, [1, 1, 0], 3)).tolist() == [[5, 6], [2, 3], [0, 0]]
+    with pytest.raises(tf.errors.InvalidArgumentError, match="segment ids are not increasing"):
+        run(tf.segment_sum(data, tf.constant([1, 0, 1])))
+
+
+def test_segment_prod_gradient_with_zeros():
+    x = tf.constant([2.0, 0.0, 3.0, 0.0, 0.0])
+    slope = tf.gradients(tf.segment_prod(x, [0, 0, 0, 1, 1]), x)[0]
+    assert run(slope).tolist() == [0, 6, 0, 0, 0]
+
+
+def test_sparse_segments():
+    data = tf.constant([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0], [7.0, 8.0]])
+    total = tf.sparse_segment_sum(data, [0, 2, 3], [0, 0, 2], num_segments=4)
+    assert run(total).tolist() == [[6, 8], [0, 0], [7, 8], [0, 0]]
+    assert run(tf.gradients(total, data)[0]).tolist() == [[1, 1], [0, 0], [1, 1], [1, 1]]
+    sparse = tf.gradients(tf.sparse_segment_mean(data, [0, 2, 2], [0, 0, 1], sparse_gradient=True), data)[0]
+    assert isinstance(sparse, tf.IndexedSlices)
+    value = run(sparse)
+    assert value.indices.tolist() == [0, 2] and value.values.tolist() == [[0.5, 0.5], [1.5, 1.5]]
