@@ -61,7 +61,7 @@ def many_feeds(tf: Any) -> Callable[[], Any]:
 def scalar_chain(tf: Any) -> Callable[[], Any]:
     x = tf.placeholder(tf.float32, [])
     y = x
-    for i in range(1000):
+    for _ in range(1000):
         y = tf.sin(y) + x
     sess = tf.Session()
     return lambda: sess.run(y, {x: 0.5})

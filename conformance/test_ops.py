@@ -6,6 +6,7 @@ import pytest
 import penstock
 from penstock import dtypes
 from penstock.graph.opdef import OPS
+from penstock.graph.raw import PYTHON_NAMES
 from penstock.ops.cases import cases, errors_of, expand, programs, sampled_ops
 
 tensorflow = pytest.importorskip("tensorflow")

@@ -96,12 +96,12 @@ def moving_average(tf, zero_debias):
     with tf.Graph().as_default():
         v = tf.Variable(0.0, name="v")
         r = tf.Variable(2.0, name="r", use_resource=True)
-        x = tf.multiply(v, 2.0, name="x")
         ema = tf.train.ExponentialMovingAverage(
             0.9, num_updates=tf.train.get_or_create_global_step(), zero_debias=zero_debias
         )
         change = tf.group(v.assign_add(1.0), r.assign_sub(0.5))
         with tf.control_dependencies([change]):
+            x = tf.multiply(v.read_value(), 2.0, name="x")  # after the change: TF gives no order otherwise
             update = ema.apply([v, r, x])
         values = []
         with tf.Session() as sess:

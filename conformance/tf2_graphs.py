@@ -35,6 +35,10 @@ class Case:
         self.variants = variants
 
 
+FUNCTIONAL = ("", "lowered")
+"""For Case, which freezing always lowers."""
+
+
 def case(grads: bool = False, variants: tuple[str, ...] = ("", "frozen", "lowered")) -> Callable[[Any], Any]:
     def register(make: Any) -> Any:
         CASES[make.__name__] = Case(make, grads, variants)
@@ -104,7 +108,7 @@ def strings(tf):
     return lambda x: (join(x), tf.strings.length(x)), [np.array([b"ab", b"", "grün".encode()], dtype=object)]
 
 
-@case(grads=True)
+@case()
 def custom_gradient(tf):
     @tf.custom_gradient
     def clipped(x):
@@ -153,7 +157,7 @@ def cond_different_shapes(tf):
     return lambda p, x: tf.cond(p, lambda: tf.reshape(x, [2, 2]) * 2.0, lambda: tf.reshape(x, [4, 1]) ** 2), [np.bool_(False), rand(4)]
 
 
-@case(grads=True)
+@case(grads=True, variants=FUNCTIONAL)
 def switch_case(tf):
     def f(i, x):
         return tf.switch_case(i, [lambda: x * 2.0, lambda: tf.square(x), lambda: tf.reduce_sum(x) + x])
@@ -161,7 +165,7 @@ def switch_case(tf):
     return f, [np.int32(1), rand(3)]
 
 
-@case(grads=True)
+@case(grads=True, variants=FUNCTIONAL)
 def switch_default(tf):
     def f(i, x):
         return tf.switch_case(i, [lambda: x * 2.0, lambda: tf.square(x)], default=lambda: -x)
@@ -498,7 +502,7 @@ def conv1d(keras, layers):
     x = keras.Input((10, 3))
     y = layers.Conv1D(4, 3, dilation_rate=2, padding="causal", activation="gelu")(x)
     y = layers.GlobalMaxPooling1D()(y)
-    return x, layers.Dense(2, activation="swish")(y), (2, 10, 3)
+    return x, layers.Dense(2, activation="tanh")(y), (2, 10, 3)
 
 
 # -- writing them -------------------------------------------------------------------------------------------------------------
@@ -535,10 +539,11 @@ def export(tf: Any, name: str, folder: str) -> None:
         graph_of = concrete
         if variant:
             graph_of = convert_variables_to_constants_v2(concrete, lower_control_flow=variant == "lowered")
-        inputs = [t.name for t in graph_of.inputs if t.dtype != tf.resource]
+        inputs = [t.name for t in graph_of.inputs]
+        captured = [t.numpy() for t in graph_of.captured_inputs]
         outputs = [t.name for t in graph_of.outputs]
         path = os.path.join(folder, f"{name}.{variant}" if variant else name)
-        save(path, graph_of.graph.as_graph_def(), inputs, args, outputs, values, [g.numpy() for g in grads])
+        save(path, graph_of.graph.as_graph_def(), inputs, args + captured, outputs, values, [g.numpy() for g in grads])
 
 
 def export_called(tf: Any, made: Any, args: list[Any], path: str) -> None:
@@ -562,10 +567,14 @@ def export_called(tf: Any, made: Any, args: list[Any], path: str) -> None:
 def save(path: str, graph_def: Any, inputs: Any, args: Any, outputs: Any, values: Any, grads: Any, init: str = "") -> None:
     with open(path + ".pb", "wb") as file:
         file.write(graph_def.SerializeToString())
-    arrays = {f"arg_{i}": np.asarray(a) for i, a in enumerate(args)}
-    arrays |= {f"value_{i}": np.asarray(v) for i, v in enumerate(values)}
+    arrays = {f"arg_{i}": array(a) for i, a in enumerate(args)}
+    arrays |= {f"value_{i}": array(v) for i, v in enumerate(values)}
     arrays |= {f"grad_{i}": np.asarray(g) for i, g in enumerate(grads)}
     np.savez(path + ".npz", inputs=np.array(inputs), outputs=np.array(outputs), init=np.array(init), **arrays)
+
+
+def array(value: Any) -> np.ndarray:
+    return np.array(value, dtype=object) if isinstance(value, bytes) else np.asarray(value)
 
 
 def main(folder: str, wanted: list[str]) -> None:

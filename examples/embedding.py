@@ -35,7 +35,7 @@ def program(tf, steps=20, vocabulary=20, size=8):
             losses.append(value)
         near = tf.nn.l2_normalize(table, 1)
         similarity = tf.matmul(near, near, transpose_b=True)
-        values, indices = tf.nn.top_k(similarity[:4], k=3)
+        values, _ = tf.nn.top_k(similarity[:4], k=3)
         return {"losses": np.array(losses), "top": sess.run(values), "vectors": sess.run(tf.gather(table, [0, 5, 5, 19]))}
 
 

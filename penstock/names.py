@@ -328,10 +328,7 @@ def is_full_name(device: Any) -> bool:
 
 def matches(pattern: Any, device: Any) -> bool:
     """True if `device` has every field that `pattern` specifies. Both are names or DeviceSpecs."""
-    for want, have in zip(_parts_of(pattern), _parts_of(device)):
-        if want is not None and want != have:
-            return False
-    return True
+    return all(want is None or want == have for want, have in zip(_parts_of(pattern), _parts_of(device)))
 
 
 def task_name(device: Any) -> str:

@@ -9,7 +9,7 @@ shape inference. `TensorShape` wraps one such tuple in TF1's interface, where in
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, TypeGuard
 
 Dims = tuple[int | None, ...] | None
 """Raw dims: sizes, None for an unknown size; None instead of a tuple for an unknown rank."""
@@ -97,7 +97,7 @@ def format_dims(dims: Dims) -> str:
     return "[" + ",".join(["?" if d is None else str(d) for d in dims]) + "]"
 
 
-def is_fully_defined(dims: Dims) -> bool:
+def is_fully_defined(dims: Dims) -> TypeGuard[tuple[int, ...]]:
     """True if the rank and every size are known."""
     return dims is not None and None not in dims
 
@@ -120,7 +120,7 @@ def compatible_dims(a: Dims, b: Dims) -> bool:
         return True
     if len(a) != len(b):
         return False
-    for x, y in zip(a, b):
+    for x, y in zip(a, b):  # noqa: SIM110 - every step checks its feeds here, and a loop is quicker
         if x != y and x is not None and y is not None:
             return False
     return True

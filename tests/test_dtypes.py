@@ -137,7 +137,7 @@ def test_constructor_rejects(enum):
 
 def test_equality():
     f = dtypes.float32
-    assert f == "float32" and f == np.float32 and f == np.dtype("float32") and f == 1 and f == float
+    assert f == "float32" and f == np.float32 and f == np.dtype("float32") and f == 1 and f == float  # noqa: E721
     assert np.float32 == f
     assert f != dtypes.float64 and f != "float64" and operator.ne(f, None)
     assert f != f._as_ref and operator.eq(f, f._as_ref) is False

@@ -14,19 +14,22 @@ from typing import Any
 
 from penstock import ops
 from penstock.api.export import Lazy, resolve, table
+from penstock.api.lazy import MODULES as LAZY_MODULES
 from penstock.graph.quiet_gc import paused
 
 __all__ = ["assemble", "lazy_names", "load_all", "resolve"]
 
 
 def load_all() -> None:
-    """Imports every op family and every module of this folder, so that registry and export table are complete."""
+    """Imports every op family and every module of this folder that is not lazy, so that registry and export table are complete."""
     ops.load_all()
     _import_below(__name__, __path__)
 
 
 def _import_below(package: str, path: Any) -> None:
     for module in pkgutil.iter_modules(path):
+        if f"{package}.{module.name}" in LAZY_MODULES:
+            continue
         loaded = importlib.import_module(f"{package}.{module.name}")
         if module.ispkg:
             _import_below(loaded.__name__, loaded.__path__)

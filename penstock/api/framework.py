@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from types import TracebackType
 from typing import Any
 
 from penstock import dtypes, errors, names, shapes
@@ -162,8 +163,10 @@ class name_scope:
         self._stack.enter_context(graph.as_default())
         return self._stack.enter_context(graph.name_scope(self._name))
 
-    def __exit__(self, *exc_info: Any) -> None:
-        self._stack.__exit__(*exc_info)
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc_value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._stack.__exit__(exc_type, exc_value, traceback)
 
 
 @export("op_scope")

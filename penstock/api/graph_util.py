@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from penstock import dtypes
 from penstock.api.export import export
 from penstock.formats import protos
 from penstock.formats.tensor_proto import from_array
-
-import numpy as np
 
 
 def _node_name(text: str) -> str:

@@ -77,7 +77,7 @@ class RefVariable(Variable):
             else:
                 first = convert_to_tensor(initial_value, name="initial_value", dtype=dtype)
                 self._variable = self._variable_op(first, validate_shape, scope)
-            self._initial_value = first
+            self._initial_value: Any = first
             guarded = guarded_initial_value(self._variable.op.name, first)
             self._initializer_op = raw.Assign(self._variable, guarded, validate_shape=validate_shape, name="Assign").op
             if caching_device is not None:

@@ -370,7 +370,7 @@ class UnreadVariable(ResourceVariable):
     """A variable as it is after a write: reading it waits for the write."""
 
     def __init__(self, variable: ResourceVariable, parent_op: Operation) -> None:
-        self.__dict__.update(variable.__dict__)
+        vars(self).update(vars(variable))
         self._cached_value = None
         self._parent_op = parent_op
         with parent_op.graph.control_dependencies([parent_op]):

@@ -81,7 +81,7 @@ def remove_for_metric(predictions: Any, labels: Any, weights: Any) -> tuple[Tens
             return cond(raw.Equal(difference, -1), grow, lambda: weights)
 
         if weights.dims is None or (weights.dims and weights.dims[-1] in (1, None)):
-            return cond(raw.Equal(1, difference), lambda: array_ops.squeeze(weights, [-1]), grown_or_not)
+            return cond(raw.Equal(difference, 1), lambda: array_ops.squeeze(weights, [-1]), grown_or_not)
         return grown_or_not()
 
     weights = cond(raw.Equal(weights_rank, 0), lambda: weights, adjust)

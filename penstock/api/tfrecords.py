@@ -21,7 +21,7 @@ class TFRecordCompressionType:
 class TFRecordOptions:
     """How record files are written and read: compression ("", "ZLIB", "GZIP" or a TFRecordCompressionType), and zlib's settings."""
 
-    compression_type_map = {  # noqa: RUF012 - TF's own name and type
+    compression_type_map: dict[int, str] = {
         TFRecordCompressionType.ZLIB: "ZLIB",
         TFRecordCompressionType.GZIP: "GZIP",
         TFRecordCompressionType.NONE: "",

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import copy
 from collections.abc import Callable, Iterator
+from types import TracebackType
 from typing import Any
 
 from penstock import dtypes
@@ -439,10 +440,12 @@ class variable_scope:
             )
         return stack.enter_context(_pure_variable_scope(name, self._reuse, opened, self._options))
 
-    def __exit__(self, *exc_info: object) -> None:
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc_value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
         stack, self._stack = self._stack, None
         if stack is not None:
-            stack.__exit__(*exc_info)
+            stack.__exit__(exc_type, exc_value, traceback)
 
     def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
         raise TypeError("variable_scope cannot be used as a decorator; write `with tf.variable_scope(...):`")

@@ -262,7 +262,8 @@ class Split:
         args = list(self._dys)
         for i in inputs:
             x = self.forward.inputs[i]
-            args.append(backward.captures.get(x) or backward.add_input(x.dtype, x.dims, "unused"))
+            found = backward.captures.get(x)
+            args.append(backward.add_input(x.dtype, x.dims, "unused") if found is None else found)
         for owner, mid in mids:
             args.append(backward.captures[mid] if owner is self else backward.add_input(mid.dtype, mid.dims, "unused"))
         backward.inputs = args

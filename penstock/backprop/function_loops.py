@@ -154,7 +154,7 @@ class _beside:
             scope.__enter__()
         graph._control_flow_context = self.op._control_flow_context
 
-    def __exit__(self, *exc_info: Any) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         for scope in reversed(self.scopes):
             scope.__exit__(None, None, None)
 

@@ -17,6 +17,7 @@ from penstock.graph.convert import convert_to_tensor, natural_dtype
 from penstock.graph.defaults import get_default_graph, graph_scope
 from penstock.graph.ir import Graph, Operation, Tensor
 from penstock.graph.opdef import MISSING, ArgDef, OpDef
+from penstock.names import check_scope_name
 from penstock.shapes import TensorShape
 
 _UNKNOWN_SHAPE = TensorShape(None)
@@ -27,7 +28,7 @@ def apply_op(opdef: OpDef, args: list[Any], attrs: dict[str, Any], name: str | N
     graph = _graph_for(args)
     if name is None:
         name = opdef.name
-    scope = name[:-1] if name.endswith("/") else graph.unique_name(_checked(name, graph))
+    scope = name[:-1] if name.endswith("/") else graph.unique_name(check_scope_name(name, at_root=not graph._name_stack))
     known = {}
     for key, value in attrs.items():
         attr = opdef.attrs.get(key)
@@ -91,14 +92,6 @@ def _unknown_shapes(opdef: OpDef, attrs: dict[str, Any], known: dict[str, Any]) 
         attr = opdef.attrs.get(key)
         if value is None and attr is not None and attr.kind == "shape":
             known[key] = TensorShape(None)
-
-
-def _checked(name: str, graph: Graph) -> str:
-    from penstock.graph.scopes import _VALID_OP, _VALID_SCOPE
-
-    if not (_VALID_SCOPE if graph._name_stack else _VALID_OP).fullmatch(name):
-        raise ValueError(f"'{name}' is not a valid scope name. A scope name has to match the following pattern: {_VALID_OP.pattern}")
-    return name
 
 
 def _graph_for(args: list[Any]) -> Graph:

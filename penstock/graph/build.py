@@ -14,6 +14,7 @@ from penstock.formats.attr_value import FuncAttr, TensorAttr
 from penstock.graph.ir import Graph, Operation, Tensor, capture_trace
 from penstock.graph.opdef import MISSING, ArgDef, AttrDef, OpDef
 from penstock.graph.shape_inference import infer_shapes
+from penstock.names import check_op_name
 from penstock.shapes import TensorShape
 
 
@@ -94,7 +95,7 @@ def create_op(graph: Graph, op_type: str, inputs: list[Tensor], attrs: dict[str,
     attrs = {k: canonical_attr(opdef.attrs.get(k), v, opdef) for k, v in attrs.items()}
     if name is None:
         name = op_type
-    unique = name[:-1] if name.endswith("/") else graph.unique_name(name)
+    unique = check_op_name(name[:-1] if name.endswith("/") else graph.unique_name(name))
     attrs = complete_attrs(opdef, inputs, attrs, unique)
     return create_node(graph, opdef, inputs, attrs, output_dtypes(opdef, attrs), unique)
 

@@ -19,7 +19,8 @@ from penstock.graph.build import create_node
 from penstock.graph.defaults import get_default_graph
 from penstock.graph.ir import Dims, Graph, Tensor
 from penstock.graph.opdef import OPS
-from penstock.shapes import TensorShape, dims_of
+from penstock.names import check_op_name
+from penstock.shapes import TensorShape, dims_of, is_fully_defined
 
 _LARGEST_FOLDED = 4096  # elements: above that, shape inference does not compute
 
@@ -27,7 +28,7 @@ _LARGEST_FOLDED = 4096  # elements: above that, shape inference does not compute
 def constant_tensor(graph: Graph, array: np.ndarray, dtype: dtypes.DType, name: str) -> Tensor:
     """A Const node holding `array`. `name` is made unique in the current scope; "scope/" is taken as it is."""
     attrs = {"value": TensorAttr(dtype, array), "dtype": dtype}
-    unique = name[:-1] if name.endswith("/") else graph.unique_name(name)
+    unique = check_op_name(name[:-1] if name.endswith("/") else graph.unique_name(name))
     return create_node(graph, OPS["Const"], [], attrs, [dtype], unique).outputs[0]
 
 
@@ -68,18 +69,20 @@ def _known_value(tensor: Tensor, depth: int) -> np.ndarray | None:
     kind = op.type
     if kind in ("Shape", "Size"):
         dims = op.inputs[0].dims
-        if dims is None or None in dims:
+        if not is_fully_defined(dims):
             return None
-        sizes = dims if kind == "Shape" else math.prod(dims)
-        if (max(dims, default=0) if kind == "Shape" else sizes) > tensor.dtype.max:
+        count = math.prod(dims)
+        if (max(dims, default=0) if kind == "Shape" else count) > tensor.dtype.max:
             return None  # the step will say so
-        return np.array(sizes, dtype=tensor.dtype.np)
+        return np.array(dims if kind == "Shape" else count, dtype=tensor.dtype.np)
     if kind == "Rank":
         dims = op.inputs[0].dims
         return None if dims is None else np.array(len(dims), dtype=np.int32)
     if kind == "ShapeN":
         dims = op.inputs[tensor.value_index].dims
-        return None if dims is None or None in dims or max(dims, default=0) > tensor.dtype.max else np.array(dims, dtype=tensor.dtype.np)
+        if not is_fully_defined(dims) or max(dims, default=0) > tensor.dtype.max:
+            return None
+        return np.array(dims, dtype=tensor.dtype.np)
     opdef = op.op_def
     if opdef.stateful or opdef.kernel is None or not op.inputs or depth > 60 or tensor.dtype._is_ref_dtype:
         return None
@@ -89,9 +92,8 @@ def _known_value(tensor: Tensor, depth: int) -> np.ndarray | None:
         picked = _picked(tensor, depth)
         if picked is not None:
             return picked
-    if tensor.dims is None or None in tensor.dims or _size(tensor.dims) > _LARGEST_FOLDED:
-        if tensor.dims is not None and None not in tensor.dims:
-            return None
+    if is_fully_defined(tensor.dims) and _size(tensor.dims) > _LARGEST_FOLDED:
+        return None
     values = []
     for source in op.inputs:
         value = known_value(source, depth + 1)

@@ -120,13 +120,15 @@ def convert_to_tensor_or_indexed_slices(value: Any, dtype: Any = None, name: str
     return convert_to_tensor(value, dtype, name)
 
 
-def _holds_tensor(values: Any) -> bool:
+def _holds_tensor(values: Any, depth: int = 0) -> bool:
     """Whether a nested list holds anything that is not a plain value."""
+    if depth > 64:  # as many dimensions as arrays can have
+        raise ValueError("Lists are nested too deeply to be a tensor: does one contain itself?")
     for v in values:
         if isinstance(v, _PLAIN) or v is None:
             continue
         if isinstance(v, (list, tuple)):
-            if _holds_tensor(v):
+            if _holds_tensor(v, depth + 1):
                 return True
         else:
             return True

@@ -14,7 +14,6 @@ State (all per graph; stacks are plain values that a scope saves and restores, s
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, cast
 
@@ -22,9 +21,6 @@ from penstock import names
 
 if TYPE_CHECKING:
     from penstock.graph.ir import Operation
-
-_VALID_SCOPE = re.compile(r"^[A-Za-z0-9_.\\/>-]*$")
-_VALID_OP = re.compile(r"^[A-Za-z0-9.][A-Za-z0-9_.\\/>-]*$")
 
 
 class _Controller:
@@ -113,9 +109,7 @@ class Scopes:
         if name:
             if isinstance(name, bytes):
                 name = name.decode()
-            valid = _VALID_SCOPE if self._name_stack else _VALID_OP
-            if not valid.fullmatch(name):
-                raise ValueError(f"'{name}' is not a valid scope name. A scope name has to match the following pattern: {valid.pattern}")
+            names.check_scope_name(name, at_root=not self._name_stack)
         old = self._name_stack
         if not name:
             new = ""

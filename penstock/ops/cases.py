@@ -5,7 +5,7 @@ The generated tests (`tests/ops/test_samples.py`) and the comparison with Tensor
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -34,13 +34,16 @@ class Case:
 
 def samples_of(opdef: OpDef) -> list[Any]:
     """The declaration's samples; a function that makes them is called here."""
-    samples = opdef.samples
-    return list(samples() if callable(samples) else samples)
+    return _made(opdef.samples)
 
 
 def errors_of(opdef: OpDef) -> list[Any]:
-    found = opdef.errors
-    return list(found() if callable(found) else found)
+    """The declaration's error cases, likewise."""
+    return _made(opdef.errors)
+
+
+def _made(values: Iterable[Any] | Callable[[], Iterable[Any]]) -> list[Any]:
+    return list(values() if callable(values) else values)
 
 
 def programs(opdef: OpDef) -> list[Program]:

@@ -208,7 +208,7 @@ def initialize_kernel(ctx: Any, handle: Any, keys: Any, values: Any, *, Tkey: DT
 def text_file_kernel(ctx: Any, handle: Any, filename: Any, *, key_index: int, value_index: int, vocab_size: int, delimiter: bytes,
                      offset: int) -> None:  # fmt: skip
     table = find_table(ctx, handle)
-    path = np.asarray(filename, dtype=object)[()].decode()
+    path = np.asarray(filename, dtype=object).item().decode()
     table.initialize(*text_file_entries(table, path, key_index, value_index, vocab_size, delimiter, offset))
 
 

@@ -71,7 +71,7 @@ def add_many_kernel(ctx: Any, indices: Any, values: Any, shape: Any, *, node: Op
     if len(rows) and (rows.min() < 0 or rows.max() >= shape[0] or (np.diff(rows) < 0).any()):
         raise InvalidArgumentError("indices must be sorted by row, and rows must be within the shape")
     cuts = np.searchsorted(rows, np.arange(int(shape[0]) + 1))
-    parts = [(indices[a:b, 1:], values[a:b], shape[1:]) for a, b in zip(cuts[:-1], cuts[1:], strict=True)]
+    parts = [(indices[a:b, 1:], values[a:b], shape[1:]) for a, b in itertools.pairwise(cuts)]
     return _map(ctx, node).add(parts)
 
 

@@ -14,7 +14,7 @@ from penstock.ops.kernels.rows import row_updates, scatter_nd, scatter_rows
 from penstock.ops.kernels.slices import assign_slice, assign_slice_shape
 from penstock.ops.resources import DEFAULT_CONTAINER, Owned, Ref
 from penstock.ops.samples import program
-from penstock.shapes import TensorShape, compatible_dims, dims_of, format_dims, merge_dims, num_elements
+from penstock.shapes import TensorShape, compatible_dims, dims_of, format_dims, is_fully_defined, merge_dims, num_elements
 
 # -- variables --------------------------------------------------------------------------------------------------------
 
@@ -52,6 +52,8 @@ def temporary_variable_kernel(ctx: Any, *, shape: TensorShape, dtype: DType, var
     if key in ctx.step_resources:
         raise InternalError(f"TemporaryVariable '{var_name.decode() or node.name}' already exists in this step")
     dims = dims_of(shape)
+    if not is_fully_defined(dims):
+        raise InvalidArgumentError(f"TemporaryVariable needs a fully defined shape, got {format_dims(dims)}")
     ref = Ref(dtype, dims, node.name)
     # TF hands out fresh memory; ours is zeroed, so that a program which forgot to assign is at least repeatable.
     ref.value = np.full(dims, b"", dtype=object) if dtype.np.hasobject else np.zeros(dims, dtype.np)

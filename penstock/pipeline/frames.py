@@ -54,14 +54,17 @@ class Frames:
                 if consumer not in inside:
                     inside[consumer] = frame
                     stack.append(consumer)
-                elif inside[consumer] != frame and consumer.type not in MERGE:
-                    if frame is not None and (inside[consumer] is None or frame.depth() > inside[consumer].depth()):  # type: ignore[union-attr]
-                        # A node fed from outside and inside of a loop runs inside; the graph is only sound if the outer
-                        # input comes by a control edge or a constant, which the executor treats as belonging to the frame.
-                        raise errors.InvalidArgumentError(
-                            f"The node '{consumer.name}' has inputs from different frames. The input '{op.name}' is in frame "
-                            f"'{frame.name.decode()}'. An Enter node must bring outside values into a loop."
-                        ).attach(op=consumer)
+                    continue
+                seen = inside[consumer]
+                if frame is None or seen == frame or consumer.type in MERGE:
+                    continue
+                if seen is None or frame.depth() > seen.depth():
+                    # A node fed from outside and inside of a loop runs inside; the graph is only sound if the outer
+                    # input comes by a control edge or a constant, which the executor treats as belonging to the frame.
+                    raise errors.InvalidArgumentError(
+                        f"The node '{consumer.name}' has inputs from different frames. The input '{op.name}' is in frame "
+                        f"'{frame.name.decode()}'. An Enter node must bring outside values into a loop."
+                    ).attach(op=consumer)
         for op in graph:
             inside.setdefault(op, None)  # part of a cycle that nothing enters; the spec check names it
 

@@ -330,7 +330,7 @@ class Session(BaseSession):
         self._scopes.append(scopes)
         return self
 
-    def __exit__(self, exc_type: Any, exc_value: Any, traceback: Any) -> None:
+    def __exit__(self, exc_type: object, exc_value: object, traceback: object) -> None:
         if self._scopes:
             for scope in reversed(self._scopes.pop()):
                 scope.__exit__(None, None, None)

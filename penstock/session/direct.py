@@ -170,7 +170,7 @@ class DirectRuntime:
     def _compile(self, signature: Signature, trail: Trail) -> Prepared:
         if self.closed:
             raise RuntimeError("Attempted to use a closed Session.")
-        signature, devices = self._resolved_devices(signature)
+        signature = self._with_full_devices(signature)
         partitions = compile_step(self.graph, signature, self.placer, self._options(signature), trail)
         library = self.functions
         executors = [Executor(part, self.devices.lookup(device), self.segment, library) for device, part in partitions.items()]
@@ -179,13 +179,13 @@ class DirectRuntime:
             debug.tell_compilation(signature, trail, self.placer, partitions)
         return Prepared(self, signature, executors, partitions)
 
-    def _resolved_devices(self, signature: Signature) -> tuple[Signature, None]:
+    def _with_full_devices(self, signature: Signature) -> Signature:
         """Devices of feeds and fetches by their full names; an unknown one is an InvalidArgumentError."""
         if not signature.feed_devices and not signature.fetch_devices:
-            return signature, None
+            return signature
         feeds = tuple((name, self.devices.lookup(device).name) for name, device in signature.feed_devices)
         fetches = tuple((name, self.devices.lookup(device).name) for name, device in signature.fetch_devices)
-        return signature._replace(feed_devices=feeds, fetch_devices=fetches), None
+        return signature._replace(feed_devices=feeds, fetch_devices=fetches)
 
     def _options(self, signature: Signature) -> CompileOptions:
         config = self.config

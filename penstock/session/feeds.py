@@ -29,7 +29,7 @@ class FeedSlot:
 
     def convert(self, value: Any) -> Any:
         """`value` as a run-time value; an array of the right type is taken as it is."""
-        if value.__class__ is not np.ndarray or value.dtype != self.np or self.np == object:
+        if value.__class__ is not np.ndarray or value.dtype != self.np or self.np.hasobject:
             value = self._converted(value)
         shape = np.shape(value)
         if self.exact is not None:

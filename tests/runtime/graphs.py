@@ -122,7 +122,7 @@ def run(what: Any, *args: Any, general: bool = False, **step: Any) -> list[Any]:
     executors = [executor(what)] if isinstance(what, Builder) else what if isinstance(what, list) else [what]
     if general:
         for e in executors:
-            e.straight = None
+            e.straight = e.compiler = None
     n = max((e.plan.n_retvals for e in executors), default=0)
     frame = CallFrame(list(args), n)
     run_step(executors, Step(frame, **step))

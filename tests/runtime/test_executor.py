@@ -534,7 +534,7 @@ class TestAsync:
         step = Step(CallFrame([np.float32(1)], 1))
         e = executor(b)
         if general:
-            e.straight = None
+            e.straight = e.compiler = None
         run_step([e], step)
         assert not step.step_resources
 
@@ -574,7 +574,7 @@ class TestPool:
         pool = WorkPool(2, "test-heavy")
         e = executor(self.wide())
         assert e.plan.wide
-        e.straight = None
+        e.straight = e.compiler = None
         assert float(run(e, np.float32(1), pool=pool)[0]) == 6  # learns what they cost
         threads_seen.clear()
         start = time.monotonic()
@@ -597,7 +597,7 @@ class TestPool:
     def test_one_thread_is_no_pool(self):
         pool = WorkPool(1, "test-one")
         e = executor(self.wide(0.001))
-        e.straight = None
+        e.straight = e.compiler = None
         threads_seen.clear()
         for _ in range(3):
             run(e, np.float32(1), pool=pool)
@@ -688,7 +688,7 @@ def test_steps_after_fork():
     e = executor(b)
     pool = WorkPool(2, "test-fork")
     wide = executor(TestPool().wide(0.001))
-    wide.straight = None
+    wide.straight = e.compiler = None
     for _ in range(2):
         run(wide, np.float32(1), pool=pool, timeout=10)
     assert int(run(e, timeout=10)[0]) == 7

@@ -14,7 +14,7 @@ from .graphs import Builder, declare, executor
 def traced(builder, *args, general=False):
     e = executor(builder)
     if general:
-        e.straight = None
+        e.straight = e.compiler = None
     frame, collector = CallFrame(list(args), e.plan.n_retvals), Collector()
     run_step([e], Step(frame, collector=collector))
     return e, collector, frame.take_retvals()

@@ -25,7 +25,7 @@ def test_results_have_tensorflows_types(sess):
     assert isinstance(scalar, np.int32) and isinstance(vector, np.ndarray) and text == b"a" and isinstance(flag, np.bool_)
 
 
-Pair = collections.namedtuple("Pair", "a b")
+Pair = collections.namedtuple("Pair", "a b")  # noqa: PYI024 - the kind that users pass
 
 
 @attr.s

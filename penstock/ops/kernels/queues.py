@@ -96,7 +96,7 @@ class Queue(WaitingRoom):
 
     def check_element(self, values: Sequence[Any]) -> None:
         """The components must have the declared shapes."""
-        for i, (value, dims) in enumerate(zip(values, self.shapes)):  # noqa: B905 - no shapes, no check
+        for i, (value, dims) in enumerate(zip(values, self.shapes)):  # no shapes, no check
             if value.shape != dims:
                 _shape_mismatch(i, dims, value.shape)
 

@@ -144,7 +144,7 @@ class StagingMap(_Area):
     def put(self, ctx: Any, done: Callable[..., Any], key: int, indices: Sequence[int], values: Sequence[Any], width: int) -> None:
         self.width = width
         self._check_indices(key, indices)
-        if any(b <= a for a, b in zip(indices, indices[1:])):  # noqa: B905
+        if any(b <= a for a, b in itertools.pairwise(indices)):
             raise InvalidArgumentError("Indices are not strictly ordered")
         if len(indices) > len(values):
             raise InvalidArgumentError(f"Expected {len(indices)} values for {len(indices)} indices, got {len(values)}")
@@ -157,7 +157,7 @@ class StagingMap(_Area):
             parts = self.incomplete.get(key)
             if parts is None:
                 parts = [None] * self.width
-            for i, value in zip(indices, values):  # noqa: B905 - TF takes as many values as there are indices
+            for i, value in zip(indices, values):  # TF takes as many values as there are indices
                 if parts[i] is not None:
                     raise InvalidArgumentError(f"The tensor for index '{i}' for key '{key}' was already initialized '{self.width}'.")
                 parts[i] = value

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from penstock.graph.bind import bind
 from penstock.graph.ir import Graph, Operation, Tensor
 from penstock.graph.rewrite import topological
 from penstock.pipeline.optimise.edit import CONTROL_FLOW, Edit, is_pure
-from penstock.shapes import num_elements
+from penstock.shapes import is_fully_defined
 
 LARGEST_RESULT = 10 << 20  # bytes: a folded constant is kept in the executor for good
 _SHAPE_OPS = frozenset(("Shape", "Size", "Rank"))
@@ -99,11 +100,11 @@ def _fold_shape(op: Operation, edit: Edit, known: dict, no_control_flow: bool) -
     dtype = op.outputs[0].dtype
     if op.type == "Rank":
         value = np.array(len(dims), dtype.np)
-    elif None in dims or (max(dims, default=0) if op.type == "Shape" else num_elements(dims)) > dtype.max:
+    elif not is_fully_defined(dims) or (max(dims, default=0) if op.type == "Shape" else math.prod(dims)) > dtype.max:
         return  # what does not fit into the type is an error, which the step will report
     elif op.type == "Shape":
         value = np.array(dims, dtype.np)
     else:
-        value = np.array(num_elements(dims), dtype.np)
+        value = np.array(math.prod(dims), dtype.np)
     edit.constants[op] = [(dtype, value)]
     known[op.outputs[0]] = value

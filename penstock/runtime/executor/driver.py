@@ -530,10 +530,14 @@ class Driver:
             self.reply(step, errors.CancelledError("Function call was cancelled"))
             return
         straight = executors[0].plan.straight if len(executors) == 1 else None
-        if straight is not None:
+        compiler = executors[0].plan.compiler if len(executors) == 1 and step.collector is None else None
+        program = (compiler.program or compiler.tick()) if compiler is not None else None
+        if straight is not None or program is not None:
             error = None
             try:
-                if step.collector is None:
+                if program is not None:
+                    program.run(step, executors[0].device)
+                elif step.collector is None:
                     straight.run(step, executors[0].device)
                 else:
                     straight.run_traced(step, executors[0].device, step.collector)

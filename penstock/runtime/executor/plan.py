@@ -35,6 +35,7 @@ from typing import Any
 from penstock import errors
 from penstock.graph.ir import Graph, Operation
 from penstock.runtime.devices import Device
+from penstock.runtime.executor.compiled import Compiler
 from penstock.runtime.executor.straight import StraightProgram, straight_program
 from penstock.runtime.kernels import RefInputs, bind_node, ref_inputs
 from penstock.runtime.resources import OpSegment
@@ -115,18 +116,20 @@ def _no_kernel(*args: Any) -> Any:
 
 
 class ExecutorPlan:
-    """The plan of one partition graph on one device: a straight program if it can be one, and what the state machine needs,
-    which is laid out when it is first needed (`connect`)."""
+    """The plan of one partition graph on one device: a straight program if it can be one, a compiler if all nodes are
+    synchronous, and what the state machine needs, which is laid out when it is first needed (`connect`)."""
 
-    __slots__ = ("_connected", "_lock", "n_args", "n_retvals", "nodes", "root", "roots", "straight", "wide")
+    __slots__ = ("_connected", "_lock", "compiler", "n_args", "n_retvals", "nodes", "root", "roots", "straight", "wide")
 
     def __init__(self, graph: Graph, device: Device, segment: OpSegment | None) -> None:
         ops = topological_order(graph)
         self.nodes = [NodePlan(op, i) for i, op in enumerate(ops)]
-        is_straight = True
+        is_straight = is_synchronous = True
         for node in self.nodes:
             _bind(node, device, segment)
-            is_straight = is_straight and node.kind in _STRAIGHT_KINDS and not node.may_die
+            if node.kind not in _STRAIGHT_KINDS or node.may_die:
+                is_straight = False
+                is_synchronous = is_synchronous and node.kind != ASYNC and not node.may_die and not node.transfer
         self.n_args = 1 + max((op.attrs["index"] for op in ops if op.type in ("_Arg", "_DeviceArg")), default=-1)
         self.n_retvals = 1 + max(
             (op.attrs["index"] for op in ops if op.type in ("_Retval", "_DeviceRetval")), default=-1
@@ -137,6 +140,8 @@ class ExecutorPlan:
         self._lock = threading.Lock()
         self.straight: StraightProgram | None = straight_program(self.nodes, self.n_args) if is_straight else None
         self.wide = is_straight and _is_wide(self.nodes)
+        has_loops = not is_straight and any(node.kind == ENTER for node in self.nodes)
+        self.compiler = Compiler(self.nodes, self.n_args, has_loops) if is_synchronous else None
         if not is_straight:
             self.connect()
 

@@ -32,7 +32,7 @@ class Executor:
     functions.
     """
 
-    __slots__ = ("_chooser", "device", "graph", "library", "plan", "straight")
+    __slots__ = ("_chooser", "compiler", "device", "graph", "library", "plan", "straight")
 
     def __init__(self, graph: Graph, device: Device, segment: OpSegment | None = None, library: Any = None) -> None:
         self.graph = graph
@@ -40,6 +40,7 @@ class Executor:
         self.library = library
         self.plan = ExecutorPlan(graph, device, segment)
         self.straight = self.plan.straight
+        self.compiler = self.plan.compiler
         self._chooser = _Chooser() if self.plan.wide else None
 
 
@@ -89,6 +90,10 @@ def run_step(executors: Sequence[Executor], step: Step) -> None:
                 return
             _run_straight(executor, step)
             return
+        compiler = executor.compiler
+        if compiler is not None and step.collector is None and (compiler.program or compiler.tick()) is not None:
+            _run_straight(executor, step)
+            return
     Driver(executors, step).run()
 
 
@@ -102,7 +107,9 @@ def _run_straight(executor: Executor, step: Step) -> None:
         )
     try:
         if step.collector is None:
-            executor.straight.run(step, executor.device)  # type: ignore[union-attr]
+            compiler = executor.compiler
+            program = (compiler.program or compiler.tick()) if compiler is not None else None
+            (program or executor.straight).run(step, executor.device)  # type: ignore[union-attr]
         else:
             executor.straight.run_traced(step, executor.device, step.collector)  # type: ignore[union-attr]
     finally:

@@ -1,0 +1,1 @@
+"""How regions compute: generated Python code over NumPy, and libraries that take over single kernels."""

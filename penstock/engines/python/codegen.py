@@ -1,0 +1,565 @@
+"""Structured statements -> Python source of one function, compiled once.
+
+    code = generate(nodes, name="region 7")
+    results = code.run(ctx, args, stop)            # the values of the region's _Retvals, in the order of `code.results`
+
+Every value is a local name, every node one line with its name and type behind it; constants and kernels are globals of the
+generated module. A value is let go of after its last reader. `stop.is_cancelled` is looked at in every round of a loop.
+Long programs are cut into functions of `PART` statements that hand values on in a list, so that compiling one stays quick.
+
+`Code.blame(traceback)` finds the node that was running: line -> node, and the node's inputs out of the frame's locals.
+"""
+
+from __future__ import annotations
+
+import itertools
+import linecache
+from collections.abc import Callable, Sequence
+from types import CodeType, TracebackType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from penstock.engines.python.expressions import expression
+from penstock.engines.python.structure import Assign, Branch, Call, Loop, Structured, Unstructured, structure
+from penstock.graph.ir import Operation, Tensor
+from penstock.ops.context import DEAD
+from penstock.ops.control_flow import predicate
+
+PART = 400
+"""Statements of one generated function."""
+
+_ARGS = ("_Arg", "_DeviceArg")
+_RETVALS = ("_Retval", "_DeviceRetval")
+_CONSTANTS = ("Const", "HostConst")
+_numbers = itertools.count(1)
+
+
+class Cancelled(Exception):
+    """Raised by a loop whose step was cancelled."""
+
+
+class Blame(NamedTuple):
+    """A node and the inputs it was called with."""
+
+    node: Any
+    inputs: list[Any]
+
+
+class Code:
+    """A compiled region. `results` are the indexes of its _Retvals; `source` is for people."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.source = ""
+        self.results: list[int] = []
+        self.may_die = False
+        self.needs_ctx = False
+        self.has_loops = False
+        self.run: Callable[..., tuple] = _not_compiled
+        self.shortened: set[Operation] = set()  # nodes whose line is not a call of their kernel
+        self._lines: dict[int, tuple[Any, list[str]]] = {}
+        self._globals: dict[str, Any] = {}
+        self._filename = ""
+
+    def blame(self, traceback: TracebackType | None) -> Blame | None:
+        """The node whose line was running when an exception with this traceback was raised; None if it was none."""
+        found = None
+        while traceback is not None:
+            frame = traceback.tb_frame
+            if frame.f_code.co_filename == self._filename:
+                found = (traceback.tb_lineno, frame)
+            traceback = traceback.tb_next
+        if found is None or found[0] not in self._lines:
+            return None
+        node, names = self._lines[found[0]]
+        known = found[1].f_locals
+        inputs = [known[name] if name in known else self._globals.get(name) for name in names]
+        return Blame(node, inputs)
+
+    def __del__(self) -> None:
+        linecache.cache.pop(self._filename, None)
+
+
+def _not_compiled(*args: Any) -> tuple:
+    raise AssertionError("the code is not compiled")
+
+
+def generate(
+    nodes: Sequence[Any],
+    name: str,
+    read_ref: Callable[..., Any] | None = None,
+    inputs: Sequence[Tensor] = (),
+    outputs: Sequence[Tensor] = (),
+) -> Code:
+    """The code for `nodes`, in topological order. Raises structure.Unstructured.
+
+    Arguments are the region's `inputs` first, then its _Args by index; results are `outputs` first, then its _Retvals.
+    `read_ref(ref, deref, name)` reads a reference variable for nodes that have no kernel.
+    """
+    code = Code(name)
+    _Writer(nodes, structure(nodes), code, read_ref, inputs, outputs).write()
+    return code
+
+
+class _Writer:
+    def __init__(
+        self,
+        nodes: Sequence[Any],
+        structured: Structured,
+        code: Code,
+        read_ref: Any,
+        inputs: Sequence[Tensor],
+        outputs: Sequence[Tensor],
+    ) -> None:
+        self.nodes = nodes
+        self.block = structured.block
+        self.alias = structured.alias
+        self.guards = structured.guards
+        self.code = code
+        self.read_ref = read_ref
+        self.inputs = inputs
+        self.outputs = outputs
+        self.names: dict[Tensor, str] = {}
+        self.globals: dict[str, Any] = {
+            "DEAD": DEAD,
+            "predicate": predicate,
+            "Cancelled": Cancelled,
+            "read_ref": read_ref,
+        }
+        self.global_of: dict[int, str] = {}
+        self.lines: list[str] = []
+        self.mapping: dict[int, tuple[Any, list[str]]] = {}
+        self.kills: dict[tuple[int, ...], list[Tensor]] = {}
+        self.constants: dict[Operation, Any] = {}
+
+    # -- the whole --------------------------------------------------------------------------------------------------------
+
+    def write(self) -> None:
+        code = self.code
+        args = self._frame_nodes()
+        code.may_die = any(self.guards.get(t) for t in self.result_tensors)
+        self._find_kills()
+        n = len(self.block)
+        if n <= PART + PART // 2:
+            self.lines.append("def region(ctx, args, stop):")
+            self._load_args(args)
+            self._statements(self.block, (), 0, n, 1)
+            self._return(self._value)
+        else:
+            self._in_parts(args, n)
+        self._compile()
+
+    def _frame_nodes(self) -> list[tuple[int, Tensor]]:
+        """Arguments, constants and results: nodes that are no call."""
+        args: list[tuple[int, Tensor]] = [(i, t) for i, t in enumerate(self.inputs)]
+        results: list[Any] = []
+        self.constants_of: dict[Tensor, str] = {}
+        for node in self.nodes:
+            op = node.op
+            if op.type in _ARGS:
+                args.append((len(self.inputs) + op.attrs["index"], op.outputs[0]))
+            elif op.type in _CONSTANTS:
+                value = node.fn()
+                if value.__class__ is np.ndarray and value.ndim == 0 and value.dtype.kind in "biufc":
+                    value = value[()]
+                name = self.constants_of[op.outputs[0]] = self._global(value, "c")
+                self.names[op.outputs[0]] = name
+            elif op.type in _RETVALS and not node.refs:
+                results.append(node)
+        self.result_tensors = [*self.outputs, *(node.op.inputs[0] for node in results)]
+        self.code.results = [node.op.attrs["index"] for node in results]
+        silent = {
+            node.op for node in self.nodes if node.op.type in _ARGS or (node.op.type in _RETVALS and not node.refs)
+        }
+        self.block = [s for s in self.block if not (isinstance(s, Call) and s.node.op in silent)]
+        _drop(self.block, silent)
+        for node in results:
+            if node.op.control_inputs and self.guards:
+                raise Unstructured(f"{node.op.name}: a result with control inputs among branches")
+        return args
+
+    def _load_args(self, args: list[tuple[int, Tensor]]) -> None:
+        for index, tensor in args:
+            if tensor in self.used:
+                load = f"args[{index}]"
+                if _is_number(tensor):
+                    load += "[()]"
+                self.lines.append(f"    {self._name(tensor)} = {load}  # {tensor.op.name}")
+
+    def _return(self, names: Callable[[Tensor], str]) -> None:
+        results = [self._result(t, names) for t in self.result_tensors]
+        self.lines.append(f"    return ({', '.join(results)}{',' if len(results) == 1 else ''})")
+
+    def _result(self, tensor: Tensor, names: Callable[[Tensor], str]) -> str:
+        """A result that is dead unless its guard holds says so here."""
+        guard = self.guards.get(tensor)
+        if not guard:
+            return names(tensor)
+        tests = []
+        for pred, side in guard:
+            test = names(pred) if self._root(pred).dims == () else f"predicate({names(pred)})"
+            tests.append(test if side else f"not {test}")
+        return f"{names(tensor)} if {' and '.join(tests)} else DEAD"
+
+    def _read_at_end(self) -> list[Tensor]:
+        preds = [pred for t in self.result_tensors for pred, _ in self.guards.get(t, ())]
+        return [*self.result_tensors, *preds]
+
+    def _in_parts(self, args: list[tuple[int, Tensor]], n: int) -> None:
+        """Several functions over a list of values: each loads what it reads, and puts back what a later one reads."""
+        bounds = [*range(0, n, PART), n]
+        if bounds[-1] - bounds[-2] < PART // 4:
+            del bounds[-2]
+        parts = list(itertools.pairwise(bounds))
+        last = len(parts)
+        read_in: dict[str, list[int]] = {}
+        made_in: dict[str, int] = {}
+        made_by: list[dict[str, None]] = []
+        for p, (a, b) in enumerate(parts):
+            reads, makes = self._names_in(self.block[a:b])
+            made_by.append(makes)
+            for name in reads:
+                read_in.setdefault(name, []).append(p)
+            for name in makes:
+                if made_in.setdefault(name, p) != p:
+                    read_in.setdefault(name, []).append(p)
+        arg_names = [(index, t, self._name(t)) for index, t in args if t in self.used]
+        for _, _, name in arg_names:
+            made_in[name] = -1
+        for tensor in self._read_at_end():
+            name = self._value(tensor)
+            if name in made_in:
+                read_in.setdefault(name, []).append(last)
+        slots: dict[str, int] = {}
+        for name, made in made_in.items():
+            if any(p > made for p in read_in.get(name, ())):
+                slots[name] = len(slots)
+        # A Merge may get its value in one of two parts: each hands on what there is.
+        conditional = self._conditional_names()
+        for p, (a, b) in enumerate(parts):
+            self.lines.append(f"def part_{p}(ctx, stop, shared):")
+            for name, slot in slots.items():
+                if made_in[name] < p and p in read_in[name]:
+                    self.lines.append(f"    {name} = shared[{slot}]")
+                    if max(read_in[name]) == p:
+                        self.lines.append(f"    shared[{slot}] = None")
+                elif name in conditional and name in made_by[p]:
+                    self.lines.append(f"    {name} = None")
+            self._statements(self.block, (), a, b, 1)
+            for name, slot in slots.items():
+                if name in made_by[p] and max(read_in[name]) > p:
+                    self.lines.append(f"    shared[{slot}] = {name}")
+            self.lines.append("    return None")
+            self.lines.append("")
+        self.lines.append("def region(ctx, args, stop):")
+        self.lines.append(f"    shared = [None] * {len(slots)}")
+        for index, tensor, name in arg_names:
+            if name in slots:
+                self.lines.append(
+                    f"    shared[{slots[name]}] = args[{index}]{'[()]' if _is_number(tensor) else ''}  # {tensor.op.name}"
+                )
+        for p in range(last):
+            self.lines.append(f"    part_{p}(ctx, stop, shared)")
+        self._return(lambda t: f"shared[{slots[self._value(t)]}]" if self._value(t) in slots else self._value(t))
+
+    def _conditional_names(self) -> set[str]:
+        """Names that only some way through the program gives a value to."""
+        certain = {t for s in self.block for t in _makes(s)}
+        every = {t for s in self.block for sub in _walk(s) for t in _makes(sub)}
+        return {self._name(t) for t in every - certain if t in self.used}
+
+    def _names_in(self, statements: list) -> tuple[dict[str, None], dict[str, None]]:
+        """Names that statements read, and names that they make."""
+        reads: dict[str, None] = {}
+        makes: dict[str, None] = {}
+        for statement in statements:
+            for sub in _walk(statement):
+                for tensor in self._reads(sub):
+                    root = self._root(tensor)
+                    if root not in self.constants_of:
+                        reads[self._name(root)] = None
+                for tensor in _makes(sub):
+                    if tensor in self.used:
+                        makes[self._name(tensor)] = None
+        return reads, makes
+
+    def _compile(self) -> None:
+        code = self.code
+        code.source = "\n".join(self.lines) + "\n"
+        code._filename = f"<penstock {code.name} #{next(_numbers)}>"
+        code._lines = self.mapping
+        code._globals = self.globals
+        compiled: list[CodeType] = _pieces(self.lines, code._filename)
+        for piece in compiled:
+            exec(piece, self.globals)
+        linecache.cache[code._filename] = (len(code.source), None, code.source.splitlines(True), code._filename)
+        code.run = self.globals["region"]
+
+    # -- names ------------------------------------------------------------------------------------------------------------
+
+    def _root(self, tensor: Tensor) -> Tensor:
+        alias = self.alias
+        while tensor in alias:
+            tensor = alias[tensor]
+        return tensor
+
+    def _name(self, tensor: Tensor) -> str:
+        root = self._root(tensor)
+        name = self.names.get(root)
+        if name is None:
+            name = self.names[root] = f"v{len(self.names)}"
+        return name
+
+    def _value(self, tensor: Tensor) -> str:
+        return self._name(tensor)
+
+    def _global(self, value: Any, prefix: str) -> str:
+        name = self.global_of.get(id(value))
+        if name is None:
+            name = self.global_of[id(value)] = f"{prefix}{len(self.globals)}"
+            self.globals[name] = value
+        return name
+
+    # -- when values die --------------------------------------------------------------------------------------------------
+
+    def _find_kills(self) -> None:
+        """After which statement each value is let go of: the last one that reads it, in the innermost block that holds its making
+        and all its readers. Numbers are not worth a store."""
+        places: dict[Tensor, list[tuple[int, ...]]] = {}
+        made: set[Tensor] = set()
+        self.used: set[Tensor] = set()
+        for path, statement in _paths(self.block, ()):
+            for tensor in self._reads(statement):
+                root = self._root(tensor)
+                self.used.add(root)
+                places.setdefault(root, []).append(path)
+            for tensor in _makes(statement):
+                made.add(tensor)
+                places.setdefault(tensor, []).append(path)
+        kept = {self._root(t) for t in self._read_at_end()}
+        self.used |= kept
+        for tensor, paths in places.items():
+            if tensor in kept or tensor in self.constants_of or _is_number(tensor):
+                continue
+            if tensor in made and tensor not in self.used:
+                continue
+            if tensor not in made:
+                paths = [*paths, (0,)]  # arguments are there from the start
+            depth = 0
+            first = paths[0]
+            while all(len(p) > depth + 2 and p[: depth + 2] == first[: depth + 2] for p in paths):
+                depth += 2
+            last = max(p[depth] for p in paths)
+            self.kills.setdefault((*first[:depth], last), []).append(tensor)
+
+    def _reads(self, statement: Any) -> list[Tensor]:
+        if isinstance(statement, Call):
+            return statement.node.op.inputs
+        if isinstance(statement, Assign):
+            return [statement.node.op.inputs[statement.index]]
+        if isinstance(statement, Branch):
+            return [statement.pred]
+        if isinstance(statement, Loop):
+            return [statement.again, *(t for _, first, next_ in statement.carried for t in (first, next_))]
+        return []
+
+    # -- statements -------------------------------------------------------------------------------------------------------
+
+    def _statements(self, block: list, path: tuple[int, ...], start: int, stop: int, indent: int) -> None:
+        for i in range(start, stop):
+            statement = block[i]
+            here = (*path, i)
+            if isinstance(statement, Call):
+                self._call(statement.node, indent)
+            elif isinstance(statement, Assign):
+                self._assign(statement, indent)
+            elif isinstance(statement, Branch):
+                self._branch(statement, here, indent)
+            else:
+                self._loop(statement, here, indent)
+            dying = self.kills.get(here)
+            if dying:
+                self._line(indent, " = ".join(self._name(t) for t in dying) + " = None")
+        if start == stop:
+            self._line(indent, "pass")
+
+    def _line(self, indent: int, text: str, node: Any = None, inputs: Sequence[str] = ()) -> None:
+        self.lines.append("    " * indent + text)
+        if node is not None:
+            self.mapping[len(self.lines)] = (node, list(inputs))
+
+    def _call(self, node: Any, indent: int) -> None:
+        op: Operation = node.op
+        inputs = [self._value(t) for t in op.inputs]
+        comment = f"  # {op.name} = {op.type}" if op.outputs else f"  # {op.name}: {op.type}"
+        if op.type in ("Switch", "RefSwitch", "Enter", "RefEnter"):
+            # Only for reference variables: the variable is looked at here, its value is read by those who need it.
+            row = next((row for row in node.refs if row[0] == 0), None)
+            value = inputs[0] if row is None else f"read_ref({inputs[0]}, {row[1]}, {row[2]!r})"
+            for tensor in op.outputs:
+                if tensor in self.used:
+                    self._line(indent, f"{self._name(tensor)} = {value}{comment}", node, inputs)
+            return
+        text = expression(node, inputs, self._global, self.globals)
+        if text is not None:
+            self.code.shortened.add(op)
+        else:
+            ctx = ["ctx"] if node.needs_ctx else []
+            self.code.needs_ctx |= node.needs_ctx
+            text = f"{self._global(node.fn, 'f')}({', '.join(ctx + inputs)})"
+        outputs = op.outputs
+        if node.plain:
+            text = f"{self._name(outputs[0])} = {text}" if outputs[0] in self.used else text
+        elif outputs:
+            names = [self._name(t) if t in self.used else "_" for t in outputs]
+            text = f"{', '.join(names)}{',' if len(names) == 1 else ''} = {text}"
+        self._line(indent, text + comment, node, inputs)
+
+    def _assign(self, statement: Assign, indent: int) -> None:
+        node, index = statement
+        op: Operation = node.op
+        source = self._value(op.inputs[index])
+        comment = f"  # {op.name} = Merge"
+        row = next((row for row in node.refs if row[0] == index), None)
+        value = source if row is None else f"read_ref({source}, {row[1]}, {row[2]!r})"
+        inputs = [self._value(t) for t in op.inputs]
+        wrote = False
+        if op.outputs[0] in self.used:
+            self._line(indent, f"{self._name(op.outputs[0])} = {value}{comment}", node, inputs)
+            wrote = True
+        if op.outputs[1] in self.used:
+            self._line(
+                indent, f"{self._name(op.outputs[1])} = {self._global(np.int32(index), 'c')}{comment}", node, inputs
+            )
+            wrote = True
+        if not wrote:
+            self._line(indent, f"pass{comment}")
+
+    def _branch(self, statement: Branch, path: tuple[int, ...], indent: int) -> None:
+        pred = self._predicate(statement.pred, statement.switch)
+        inputs = [self._value(t) for t in statement.switch.op.inputs]
+        if statement.yes:
+            self._line(indent, f"if {pred}:  # {statement.pred.name}", statement.switch, inputs)
+            self._statements(statement.yes, (*path, 0), 0, len(statement.yes), indent + 1)
+            if statement.no:
+                self._line(indent, "else:")
+        else:
+            self._line(indent, f"if not {pred}:  # {statement.pred.name}", statement.switch, inputs)
+        if statement.no:
+            self._statements(statement.no, (*path, 1), 0, len(statement.no), indent + 1)
+
+    def _predicate(self, tensor: Tensor, node: Any) -> str:
+        root = self._root(tensor)
+        name = self._value(tensor)
+        row = next((row for row in node.refs if row[0] == 1), None)
+        if row is not None:
+            return f"predicate(read_ref({name}, True, {row[2]!r}))"
+        return name if root.dims == () else f"predicate({name})"
+
+    def _loop(self, loop: Loop, path: tuple[int, ...], indent: int) -> None:
+        self.code.has_loops = True
+        carried = [(m.op, first, next_) for m, first, next_ in loop.carried]
+        live = [(op, first, next_) for op, first, next_ in carried if op.outputs[0] in self.used]
+        self._line(indent, f"# while {loop.name}")
+        if live:
+            self._line(indent, self._together([op.outputs[0] for op, _, _ in live], [first for _, first, _ in live]))
+            inside = {
+                self._root(t) for k in (loop.cond, loop.body) for s in k for sub in _walk(s) for t in self._reads(sub)
+            }
+            firsts = {self._root(first) for _, first, _ in live} - inside
+            over = [self._name(t) for t in self.kills.get(path, ()) if t in firsts]
+            if over:
+                self._line(indent, " = ".join(over) + " = None")
+        indexes = [op.outputs[1] for op, _, _ in carried if op.outputs[1] in self.used]
+        for tensor in indexes:
+            self._line(indent, f"{self._name(tensor)} = {self._global(np.int32(0), 'c')}")
+        again = self._value(loop.again)
+        if self._root(loop.again).dims != ():
+            again = f"predicate({again})"
+        inputs = [self._value(loop.again)]
+        self._line(indent, "while True:")
+        inner = indent + 1
+        if loop.cond:
+            self._statements(loop.cond, (*path, 0), 0, len(loop.cond), inner)
+        self._line(inner, f"if not {again}: break", loop.loop_cond, inputs)
+        self._line(inner, "if stop.is_cancelled: raise Cancelled")
+        if loop.body:
+            self._statements(loop.body, (*path, 1), 0, len(loop.body), inner)
+        moved = [(op.outputs[0], next_) for op, _, next_ in live if self._root(next_) is not self._root(op.outputs[0])]
+        if moved:
+            self._line(inner, self._together([to for to, _ in moved], [source for _, source in moved]))
+            dying = self._only_carried(loop, [source for _, source in moved])
+            if dying:
+                self._line(inner, " = ".join(dying) + " = None")
+        for tensor in indexes:
+            self._line(inner, f"{self._name(tensor)} = {self._global(np.int32(1), 'c')}")
+
+    def _only_carried(self, loop: Loop, sources: list[Tensor]) -> list[str]:
+        """Next values made in the body: after the hand-over, only the loop's variable holds them."""
+        made = {t for s in loop.body for sub in _walk(s) for t in _makes(sub)}
+        roots = dict.fromkeys(self._root(t) for t in sources)
+        return [self._name(t) for t in roots if t in made and not _is_number(t) and t not in self.constants_of]
+
+    def _together(self, targets: list[Tensor], sources: list[Tensor]) -> str:
+        return f"{', '.join(self._name(t) for t in targets)} = {', '.join(self._value(t) for t in sources)}"
+
+
+def _makes(statement: Any) -> list[Tensor]:
+    """Tensors that get their value in `statement` itself."""
+    if isinstance(statement, (Call, Assign)):
+        return statement.node.op.outputs
+    if isinstance(statement, Loop):
+        return [t for merge, _, _ in statement.carried for t in merge.op.outputs]
+    return []
+
+
+def _subblocks(statement: Any) -> tuple[list, ...]:
+    if isinstance(statement, Branch):
+        return (statement.yes, statement.no)
+    if isinstance(statement, Loop):
+        return (statement.cond, statement.body)
+    return ()
+
+
+def _walk(statement: Any) -> Any:
+    yield statement
+    for block in _subblocks(statement):
+        for inner in block:
+            yield from _walk(inner)
+
+
+def _paths(block: list, path: tuple[int, ...]) -> Any:
+    """(path, statement) of all statements: a path is index, block, index, block, ..., index."""
+    for i, statement in enumerate(block):
+        here = (*path, i)
+        yield here, statement
+        for k, sub in enumerate(_subblocks(statement)):
+            yield from _paths(sub, (*here, k))
+
+
+def _drop(block: list, silent: set[Operation]) -> None:
+    """Takes the calls of `silent` nodes out of all blocks."""
+    for statement in block:
+        for sub in _subblocks(statement):
+            sub[:] = [s for s in sub if not (isinstance(s, Call) and s.node.op in silent)]
+            _drop(sub, silent)
+
+
+def _is_number(tensor: Tensor) -> bool:
+    return (
+        tensor.dims == ()
+        and tensor.dtype.is_numpy_compatible
+        and tensor.dtype.np is not None
+        and tensor.dtype.np.kind in "biufc"
+    )
+
+
+def _pieces(lines: list[str], filename: str) -> list[CodeType]:
+    """Compiles function by function, each at its own line: one big compilation would hold the interpreter for long."""
+    starts = [i for i, line in enumerate(lines) if line.startswith("def ")]
+    pieces = []
+    for a, b in itertools.pairwise([*starts, len(lines)]):
+        # Empty lines in front keep the line numbers of the whole source.
+        pieces.append(compile("\n" * a + "\n".join(lines[a:b]) + "\n", filename, "exec"))
+    return pieces

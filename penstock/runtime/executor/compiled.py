@@ -1,0 +1,179 @@
+"""Generated code in the executor's place: a partition that is warm and whose control flow has structure runs as one function.
+
+A partition runs its first steps as it is: most signatures run once (initialisers, checks), and source code takes time to write
+and compile. After `WARM` steps (at once, if there are loops) it is compiled: here and now if it is short, else on a thread of
+its own while steps go on as before. What cannot be compiled stays with the interpreter or the dataflow executor.
+
+`PENSTOCK_REGIONS` in the environment: 0 never, 1 when warm (the default), eager before the first step.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from penstock import errors
+from penstock.engines.python.codegen import Cancelled, Code, generate
+from penstock.engines.python.structure import PASSES_ON, Unstructured
+from penstock.graph.ir import Operation
+from penstock.ops.context import DEAD, OpContext
+from penstock.runtime.kernels import read_ref, ref_inputs
+from penstock.runtime.quiet import enter, leave
+from penstock.runtime.story import as_op_error, explain
+from penstock.runtime.threads import run_blocking
+
+if TYPE_CHECKING:
+    from penstock.runtime.devices import Device
+    from penstock.runtime.executor.plan import NodePlan
+
+WARM = 3
+"""Steps before a partition without loops is compiled."""
+AT_ONCE = 150
+"""Up to so many nodes are compiled in the step that finds them warm."""
+OFF, ON, EAGER = 0, 1, 2
+
+_log = logging.getLogger("penstock.regions")
+
+
+def mode() -> int:
+    """What PENSTOCK_REGIONS says."""
+    text = os.environ.get("PENSTOCK_REGIONS", "1").strip().lower()
+    return OFF if text in ("0", "off", "false") else EAGER if text == "eager" else ON
+
+
+class _Never:
+    """Stands for a cancellation manager where there is none."""
+
+    is_cancelled = False
+
+
+_NEVER = _Never()
+
+
+class CompiledProgram:
+    """A partition as one generated function."""
+
+    __slots__ = ("code", "n_args")
+
+    def __init__(self, code: Code, n_args: int) -> None:
+        self.code = code
+        self.n_args = n_args
+
+    def run(self, step: Any, device: Device) -> None:
+        """Runs the step: arguments out of its call frame, results into it. Raises the first error."""
+        frame = step.call_frame
+        args = frame.args
+        if len(args) < self.n_args:
+            frame.get_arg(self.n_args - 1)
+        code = self.code
+        ctx = OpContext(step, device) if code.needs_ctx else None
+        token = enter()
+        try:
+            results = code.run(ctx, args, step._outer_cancellation or _NEVER)
+        except Exception as error:
+            told = self._explained(error, step, device)
+            raise told from told.__cause__
+        finally:
+            leave(token)
+        retvals = frame.retvals
+        if not code.may_die:
+            for i, value in zip(code.results, results):
+                retvals[i] = value
+        else:
+            for i, value in zip(code.results, results):
+                if value is not DEAD:
+                    retvals[i] = value
+
+    def _explained(self, error: Exception, step: Any, device: Device) -> errors.OpError:
+        if isinstance(error, Cancelled):
+            reason = step._outer_cancellation.reason
+            return errors.CancelledError("Step was cancelled") if reason is None else as_op_error(reason)
+        blame = self.code.blame(error.__traceback__)
+        if blame is None:
+            return as_op_error(error)
+        node, inputs = blame
+        op = node.op
+        if op in self.code.shortened:
+            error = _kernels_own(node, inputs) or error
+        elif isinstance(error, ValueError) and not node.plain:
+            error = _wrong_number(error, op) or error
+        return explain(error, op, device.name, inputs, f"running step {step.step_id}", step.depth == 0)
+
+
+def _kernels_own(node: Any, inputs: list[Any]) -> Exception | None:
+    """What the kernel itself says to these inputs."""
+    try:
+        node.fn(*inputs)
+    except Exception as error:
+        return error
+    return None
+
+
+def _wrong_number(error: ValueError, op: Operation) -> errors.InternalError | None:
+    """The error for a kernel that gave another number of outputs than its signature has; None if it is not that."""
+    found = re.search(r"values to unpack \(expected \d+(?:, got (\d+))?\)", str(error))
+    traceback = error.__traceback__
+    while traceback is not None and traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    if found is None or traceback is None or not traceback.tb_frame.f_code.co_filename.startswith("<penstock "):
+        return None
+    number = found[1] or f"more than {len(op.outputs)}"
+    return errors.InternalError(f"The kernel of {op.type} gave {number} outputs; {len(op.outputs)} were expected")
+
+
+class Compiler:
+    """Watches a partition warm up and compiles it once. `program` is there when it is done."""
+
+    __slots__ = ("_begun", "_limit", "_n_args", "_nodes", "_runs", "program")
+
+    def __init__(self, nodes: Sequence[NodePlan], n_args: int, has_loops: bool) -> None:
+        self.program: CompiledProgram | None = None
+        self._nodes = nodes
+        self._n_args = n_args
+        self._runs = 0
+        self._begun = False
+        chosen = mode()
+        self._limit = 0 if chosen == EAGER or (has_loops and chosen) else WARM
+        if chosen == OFF:
+            self._begun = True
+
+    def tick(self) -> CompiledProgram | None:
+        """One more step is about to run. The program, if there is one now."""
+        if self.program is not None or self._begun:
+            return self.program
+        self._runs += 1
+        if self._runs > self._limit:
+            self._begun = True
+            if self._limit == 0 or len(self._nodes) <= AT_ONCE:
+                self.compile()
+            else:
+                run_blocking(self.compile)
+        return self.program
+
+    def compile(self) -> None:
+        """Compiles now."""
+        self._begun = True
+        self.program = compiled(self._nodes, self._n_args)
+
+
+def compiled(nodes: Sequence[NodePlan], n_args: int) -> CompiledProgram | None:
+    """The program of a partition whose nodes are all synchronous; None, with a line in the log, if it has none."""
+    prepare(nodes)
+    try:
+        return CompiledProgram(generate(nodes, "partition", read_ref), n_args)
+    except Unstructured as reason:
+        _log.debug("Left to the dataflow executor: %s", reason)
+    except RecursionError:
+        _log.debug("Left to the dataflow executor: control flow is nested too deeply")
+    return None
+
+
+def prepare(nodes: Sequence[NodePlan]) -> None:
+    """Looks up which nodes that just pass values on have to do with reference variables."""
+    for node in nodes:
+        kind = node.op.type
+        if not node.refs and (kind in PASSES_ON or kind in ("_Retval", "_DeviceRetval")):
+            node.refs = ref_inputs(node.op)
