@@ -10,6 +10,7 @@ comparisons of names and wiring.
 
 from __future__ import annotations
 
+import difflib
 import functools
 import os
 import warnings
@@ -163,4 +164,4 @@ def same_structure(program: Callable[[Any], Any], keep: Callable[[str], bool] = 
     """Both packages must build the same nodes, as far as `keep` wants to look at them."""
     ours = [line for line in structure_of(penstock(), program) if keep(line)]
     theirs = [line for line in structure_of(tensorflow(), program) if keep(line)]
-    assert ours == theirs, "\n".join(["Penstock:", *ours, "", "TensorFlow:", *theirs])
+    assert ours == theirs, "\n".join(difflib.unified_diff(theirs, ours, "TensorFlow", "Penstock", lineterm="", n=1))

@@ -13,7 +13,7 @@ from typing import Any
 
 # Packages of tf.compat.v1 that Penstock does not set out to have.
 ELSEWHERE = frozenset(
-    ("keras", "lite", "tpu", "compat", "estimator", "distribute", "mlir", "xla", "autodiff", "autograph", "app", "test", "layers", "raw_ops", "pywrap_tensorflow")
+    ("keras", "lite", "tpu", "compat", "estimator", "distribute", "mlir", "xla", "autodiff", "autograph", "app", "flags", "test", "layers", "raw_ops", "pywrap_tensorflow")
 )
 NO_DEFAULT = inspect.Parameter.empty
 
@@ -32,9 +32,12 @@ def _walk(module: Any, prefix: str, found: dict[str, Any], seen: set[int]) -> No
     for name in dir(module):
         if name.startswith("_"):
             continue
-        value = getattr(module, name, None)
+        try:
+            value = getattr(module, name)
+        except (AttributeError, ImportError):
+            continue  # parts that need Keras
         if isinstance(value, types.ModuleType):
-            if name not in ELSEWHERE and "tensorflow" in value.__name__ and prefix.count(".") < 3:
+            if name not in ELSEWHERE and "tensorflow" in str(vars(value).get("__name__", "")) and prefix.count(".") < 3:
                 _walk(value, f"{prefix}{name}.", found, seen)
         else:
             found[prefix + name] = value

@@ -16,9 +16,12 @@ from typing import Any
 
 from penstock import api as _api
 
-__version__ = "0.1.0"
+#: Penstock's own version; `__version__` is that of TensorFlow's API, which is what TF1 programs look for there.
+penstock_version = "0.1.0"
 
 _api.assemble(__name__)
+
+__version__: str = _api.VERSION
 
 _lazy = _api.lazy_names()
 

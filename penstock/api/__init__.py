@@ -13,11 +13,12 @@ import types
 from typing import Any
 
 from penstock import ops
+from penstock.api.compat import VERSION
 from penstock.api.export import Lazy, resolve, table
 from penstock.api.lazy import MODULES as LAZY_MODULES
-from penstock.graph.quiet_gc import paused
+from penstock.graph.quiet_gc import paused, settle
 
-__all__ = ["assemble", "lazy_names", "load_all", "resolve"]
+__all__ = ["VERSION", "assemble", "lazy_names", "load_all", "resolve"]
 
 
 def load_all() -> None:
@@ -37,8 +38,13 @@ def _import_below(package: str, path: Any) -> None:
 
 def assemble(package: str) -> None:
     """Puts every exported name where `import penstock as tf` users look for it."""
-    with paused():  # thousands of objects that live as long as the process
+    with paused():
         load_all()
+        _fill(package)
+        settle()  # tens of thousands of objects that live as long as the process
+
+
+def _fill(package: str) -> None:
     root = sys.modules[package]
     for name, value in table().items():
         *path, last = name.split(".")
@@ -84,3 +90,4 @@ def _make_lazy(module: Any, last: str, name: str) -> None:
             raise AttributeError(f"module {module.__name__!r} has no attribute {attribute!r}")
 
         module.__getattr__ = getter
+        module.__dir__ = lambda: sorted({*module.__dict__, *pending} - {"_pending"})

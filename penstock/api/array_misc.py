@@ -85,8 +85,7 @@ def repeat(input: Any, repeats: Any, axis: int | None = None, name: str | None =
             shape = array_ops.shape(data, out_type=repeats.dtype.base_dtype)
             expanded = array_ops.expand_dims(data, axis + 1)
             multiples = [1] * (rank + 1)
-            packed = array_ops.concat([multiples[: axis + 1], [repeats], multiples[axis + 2 :]], 0)
-            tiled = array_ops.tile(expanded, packed)
+            tiled = array_ops.tile(expanded, [*multiples[: axis + 1], repeats, *multiples[axis + 2 :]])
             result_shape = array_ops.concat([shape[:axis], [raw.Mul(shape[axis], repeats)], shape[axis + 1 :]], 0)
             return array_ops.reshape(tiled, result_shape)
         if len(repeats.dims) != 1:

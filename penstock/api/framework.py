@@ -88,7 +88,15 @@ def convert_to_tensor_or_sparse_tensor(value: Any, dtype: Any = None, name: str 
     return convert.convert_to_tensor(value, dtype, name)
 
 
-@export("is_tensor", "is_symbolic_tensor")
+@export("is_symbolic_tensor")
+def is_symbolic_tensor(tensor: Any) -> bool:
+    """True for tensors of a graph, sparse tensors and indexed slices."""
+    from penstock.graph.composite import IndexedSlices, SparseTensor
+
+    return isinstance(tensor, (Tensor, SparseTensor, IndexedSlices))
+
+
+@export("is_tensor")
 def is_tensor(x: Any) -> bool:
     """True for tensors, sparse tensors, indexed slices and variables."""
     from penstock.graph.composite import IndexedSlices, SparseTensor

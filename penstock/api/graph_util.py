@@ -105,12 +105,7 @@ def convert_variables_to_constants(
     for node in graph_def.node:
         new = result.node.add()
         if node.name in values:
-            array = np.asarray(values[node.name])
-            dtype = dtypes.as_dtype(node.attr["dtype"].type)
-            new.name, new.op, new.device = node.name, "Const", node.device
-            new.attr["dtype"].type = dtype.as_datatype_enum
-            new.attr["value"].tensor.CopyFrom(from_array(array, dtype))
-            new.input.extend(i for i in node.input if i.startswith("^"))
+            _convert_variable(node, new, np.asarray(values[node.name]))
             continue
         source = handle_source(node.input[0]) if node.op in _READS and node.input else None
         if source is not None:
@@ -123,6 +118,15 @@ def convert_variables_to_constants(
     result.library.CopyFrom(graph_def.library)
     result.versions.CopyFrom(graph_def.versions)
     return result
+
+
+def _convert_variable(node: Any, new: Any, array: np.ndarray) -> None:
+    """Variable -> Const of its value"""
+    dtype = dtypes.as_dtype(node.attr["dtype"].type)
+    new.name, new.op, new.device = node.name, "Const", node.device
+    new.attr["dtype"].type = dtype.as_datatype_enum
+    new.attr["value"].tensor.CopyFrom(from_array(array, dtype))
+    new.input.extend(i for i in node.input if i.startswith("^"))
 
 
 def _read_tensor(sess: Any, node: Any) -> Any:

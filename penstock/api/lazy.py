@@ -9,6 +9,53 @@ from __future__ import annotations
 from penstock.api.export import export_lazy
 
 LAZY: dict[str, str] = {
+    "app": "app.run",
+    "flags": "flags=MODULE app.flags=MODULE",
+    "gfile": """
+        gfile.GFile gfile.Open=GFile gfile.FastGFile gfile.Exists gfile.Glob gfile.IsDirectory gfile.ListDirectory gfile.MakeDirs
+        gfile.MkDir gfile.Remove gfile.DeleteRecursively gfile.Rename gfile.Copy gfile.Stat gfile.Walk io.gfile.GFile
+        io.gfile.copy io.gfile.exists io.gfile.get_registered_schemes io.gfile.glob io.gfile.isdir io.gfile.join
+        io.gfile.listdir io.gfile.makedirs io.gfile.mkdir io.gfile.remove io.gfile.rename io.gfile.rmtree io.gfile.stat
+        io.gfile.walk""",
+    "logging": """
+        get_logger logging.DEBUG logging.ERROR logging.FATAL logging.INFO logging.WARN logging.TaskLevelStatusMessage
+        logging.debug logging.error logging.fatal logging.flush logging.get_verbosity logging.info logging.log
+        logging.log_every_n logging.log_first_n logging.log_if logging.set_verbosity logging.vlog logging.warn
+        logging.warning""",
+    "resource_loader": """
+        resource_loader.get_data_files_path resource_loader.get_path_to_datafile
+        resource_loader.get_root_dir_with_all_resources resource_loader.load_resource resource_loader.readahead_file_path""",
+    "sysconfig": """
+        sysconfig.get_build_info sysconfig.get_compile_flags sysconfig.get_include sysconfig.get_lib
+        sysconfig.get_link_flags""",
+    "config": """
+        config.LogicalDevice config.LogicalDeviceConfiguration config.PhysicalDevice config.list_physical_devices
+        config.list_logical_devices config.get_visible_devices config.set_visible_devices
+        config.get_logical_device_configuration config.set_logical_device_configuration config.get_soft_device_placement
+        config.set_soft_device_placement config.functions_run_eagerly config.run_functions_eagerly
+        config.experimental_functions_run_eagerly=functions_run_eagerly
+        config.experimental_run_functions_eagerly=run_functions_eagerly
+        config.threading.get_inter_op_parallelism_threads config.threading.get_intra_op_parallelism_threads
+        config.threading.set_inter_op_parallelism_threads config.threading.set_intra_op_parallelism_threads
+        config.optimizer.get_experimental_options config.optimizer.get_jit config.optimizer.set_experimental_options
+        config.optimizer.set_jit config.experimental.VirtualDeviceConfiguration=LogicalDeviceConfiguration
+        config.experimental.list_physical_devices config.experimental.list_logical_devices
+        config.experimental.get_visible_devices config.experimental.set_visible_devices
+        config.experimental.get_virtual_device_configuration=get_logical_device_configuration
+        config.experimental.set_virtual_device_configuration=set_logical_device_configuration
+        config.experimental.get_device_details config.experimental.get_device_policy config.experimental.get_memory_growth
+        config.experimental.set_memory_growth config.experimental.get_memory_info config.experimental.get_memory_usage
+        config.experimental.reset_memory_stats config.experimental.get_synchronous_execution
+        config.experimental.set_synchronous_execution config.experimental.tensor_float_32_execution_enabled
+        config.experimental.enable_tensor_float_32_execution debugging.get_log_device_placement
+        debugging.set_log_device_placement debugging.is_traceback_filtering_enabled debugging.enable_traceback_filtering
+        debugging.disable_traceback_filtering""",
+    "rnn.dynamic": "nn.dynamic_rnn nn.bidirectional_dynamic_rnn nn.raw_rnn",
+    "rnn.static": "nn.static_rnn nn.static_bidirectional_rnn nn.static_state_saving_rnn",
+    "sort_ops": "sort argsort",
+    "specs": "TensorSpec SparseTensorSpec IndexedSlicesSpec TensorArraySpec TypeSpec type_spec_from_value",
+    "status": "errors.raise_exception_on_not_ok_status",
+    "template": "make_template",
     "confusion": "confusion_matrix math.confusion_matrix",
     "metrics.means": """
         metrics.mean metrics.mean_tensor metrics.accuracy metrics.mean_absolute_error metrics.mean_squared_error
@@ -24,6 +71,14 @@ LAZY: dict[str, str] = {
     "metrics.ranking": """
         metrics.recall_at_top_k metrics.precision_at_top_k metrics.recall_at_k metrics.precision_at_k
         metrics.sparse_precision_at_k metrics.average_precision_at_k metrics.sparse_average_precision_at_k""",
+    "monitored.run_hook": "train.SessionRunHook train.SessionRunArgs train.SessionRunContext train.SessionRunValues",
+    "monitored.hooks": """
+        train.CheckpointSaverHook train.CheckpointSaverListener train.FeedFnHook train.FinalOpsHook train.GlobalStepWaiterHook
+        train.LoggingTensorHook train.NanLossDuringTrainingError train.NanTensorHook train.SecondOrStepTimer
+        train.StepCounterHook train.StopAtStepHook train.SummarySaverHook""",
+    "monitored.manager": "train.SessionManager",
+    "monitored.scaffold": "train.Scaffold train.SessionCreator train.ChiefSessionCreator train.WorkerSessionCreator",
+    "monitored.sessions": "train.MonitoredSession train.MonitoredTrainingSession train.SingularMonitoredSession",
 }
 
 #: Modules and packages of this folder that `import penstock` leaves alone.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pprint
 import sys
 from typing import Any
 
@@ -125,6 +124,8 @@ def _template(value: Any, tensors: list[Tensor]) -> str:
                 holes.append(_Hole())
             else:
                 holes.append(item)
+        import pprint  # a slow import for one rarely used name
+
         return pprint.pformat(nest.pack_sequence_as(value, holes))
     return str(value)
 

@@ -117,11 +117,12 @@ def bincount(arr: Any, weights: Any = None, minlength: Any = None, maxlength: An
             length = raw.Maximum(convert_to_tensor(minlength, name="minlength", dtype=kind), length)
         if maxlength is not None:
             length = raw.Minimum(convert_to_tensor(maxlength, name="maxlength", dtype=kind), length)
+        flat = reshape(arr, [-1])
         if weights is None:
             weights = constant([], dtype=dtypes.as_dtype(dtype))
         else:
             weights = reshape(convert_to_tensor(weights, name="weights"), [-1])
-        return raw.DenseBincount(reshape(arr, [-1]), length, weights)
+        return raw.DenseBincount(flat, length, weights)
 
 
 @export("histogram_fixed_width")

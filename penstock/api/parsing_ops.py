@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -326,7 +327,7 @@ def decode_csv(records: Any, record_defaults: Any, field_delim: str = ",", use_q
     `record_defaults` has one element per column, whose type is the column's: a value for empty fields, or an empty tensor if the field is
     required. `select_cols` picks columns by their increasing numbers.
     """
-    if select_cols is not None and any(b <= a for a, b in zip(select_cols, select_cols[1:], strict=False)):
+    if select_cols is not None and any(b <= a for a, b in itertools.pairwise(select_cols)):
         raise ValueError("select_cols is not strictly increasing.")
     if select_cols is not None and select_cols and select_cols[0] < 0:
         raise ValueError("select_cols contains negative values.")

@@ -11,7 +11,7 @@ from penstock.api.export import export
 from penstock.graph.convert import register_tensor_conversion_function
 from penstock.graph.ir import Tensor
 from penstock.graph.raw import raw
-from penstock.shapes import TensorShape
+from penstock.shapes import TensorShape, dimension_value
 
 
 class PartitionedVariable:
@@ -209,7 +209,7 @@ def fixed_size_partitioner(num_shards: int, axis: int = 0) -> Callable[..., list
 
     def partitioner(shape: Any, **unused: Any) -> list[int]:
         partitions = [1] * len(shape)
-        partitions[axis] = min(num_shards, TensorShape(shape).as_list()[axis])
+        partitions[axis] = min(num_shards, dimension_value(TensorShape(shape)[axis]))
         return partitions
 
     return partitioner

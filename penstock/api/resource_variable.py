@@ -213,6 +213,11 @@ class ResourceVariable(Variable):
 
     # -- reading ----------------------------------------------------------------------------------------------------------
 
+    def _building_graph(self) -> Graph:
+        """Where ops that use the variable go: its graph, or the function body that is being built."""
+        default = defaults.get_default_graph()
+        return default if default.building_function else self.graph
+
     def _read(self) -> Tensor:
         dtype = self.__dict__.get("_dtype") or self._handle.op.attrs["dtype"]
         value = raw.ReadVariableOp(self._handle, dtype=dtype)
@@ -225,25 +230,24 @@ class ResourceVariable(Variable):
         """A tensor that reads the variable (on its caching device, if it has one)."""
         if self._cached_value is not None:
             return self._cached_value
-        graph = self.graph
-        with graph.colocate_with(None, ignore_existing=True):
+        with self._building_graph().colocate_with(None, ignore_existing=True):
             return self._read()
 
     def read_value(self) -> Tensor:
         """A new op that reads the variable when it runs."""
-        with self.graph.name_scope("Read"):
+        with self._building_graph().name_scope("Read"):
             value = self._read()
         return raw.Identity(value)
 
     def sparse_read(self, indices: Any, name: str | None = None) -> Tensor:
         """Rows of the variable, without reading all of it."""
-        with self.graph.name_scope("Gather" if name is None else name) as scope:
+        with self._building_graph().name_scope("Gather" if name is None else name) as scope:
             value = raw.ResourceGather(self._handle, indices, dtype=self._dtype, name=scope)
         return value
 
     def gather_nd(self, indices: Any, name: str | None = None) -> Tensor:
         """Slices of the variable, by index vectors, without reading all of it."""
-        with self.graph.name_scope("GatherNd" if name is None else name) as scope:
+        with self._building_graph().name_scope("GatherNd" if name is None else name) as scope:
             value = raw.ResourceGatherNd(self._handle, indices, dtype=self._dtype, name=scope)
         return raw.Identity(value)
 

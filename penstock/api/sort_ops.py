@@ -1,4 +1,4 @@
-"""tf.sort and tf.argsort, made of TopKV2."""
+"""`tf.sort` and `tf.argsort`, made of top_k."""
 
 from __future__ import annotations
 
@@ -7,67 +7,63 @@ from typing import Any
 import numpy as np
 
 from penstock.api import array_ops
-from penstock.api.export import export
+from penstock.api.array_indexing import tensor_scatter_nd_update
 from penstock.api.framework import name_scope
-from penstock.graph.constant import constant as _constant
-from penstock.graph.constant import constant_value
+from penstock.api.math_reduce import range_
+from penstock.api.nn.activations import top_k
+from penstock.graph.constant import constant, constant_value
 from penstock.graph.convert import convert_to_tensor
 from penstock.graph.ir import Tensor
 from penstock.graph.raw import raw
 
 
-@export("sort")
 def sort(values: Any, axis: int = -1, direction: str = "ASCENDING", name: str | None = None) -> Tensor:
-    """The elements along `axis` in ascending or descending order."""
+    """The values in order along `axis`; direction "ASCENDING" or "DESCENDING"."""
     with name_scope(name, "sort"):
-        return _sorted(values, axis, direction, False)
+        return _ordered(values, axis, direction, want_indices=False)
 
 
-@export("argsort")
 def argsort(values: Any, axis: int = -1, direction: str = "ASCENDING", stable: bool = False, name: str | None = None) -> Tensor:
-    """The positions along `axis` that sort the elements; equal elements keep their order."""
+    """The indices that put values in order along `axis`. Equal elements keep their order, whatever `stable` says."""
     with name_scope(name, "argsort"):
-        return _sorted(values, axis, direction, True)
+        return _ordered(values, axis, direction, want_indices=True)
 
 
-def _sorted(values: Any, axis: Any, direction: str, positions: bool) -> Tensor:
+def _ordered(values: Any, axis: Any, direction: str, want_indices: bool) -> Tensor:
     if direction not in ("ASCENDING", "DESCENDING"):
-        raise ValueError(f"Argument `direction` should be one of 'ASCENDING' or 'DESCENDING'. Received: direction={direction}")
-    known = constant_value(axis)
-    if known is None or np.ndim(known):
-        raise ValueError(f"Argument `axis` must be a scalar that is known statically. Received: axis={axis}")
+        raise ValueError(f"Argument `direction` should be one of ASCENDING, DESCENDING. Received: direction={direction}")
+    known = constant_value(convert_to_tensor(axis, name="axis"))
+    if known is None or known.ndim != 0:
+        raise ValueError(f"Argument `axis` must be a constant scalar. Received: axis={axis}.")
     values = convert_to_tensor(values, name="values")
     if direction == "DESCENDING":
-        return _descending(values, int(known), positions)
-    # The opposite order of opposite values, so that equal elements keep their places.
-    result = _descending(_opposite(values), int(known), positions)
-    return result if positions else _opposite(result)
-
-
-def _opposite(x: Tensor) -> Tensor:
-    """An order-reversing function that is its own inverse."""
-    dtype = x.dtype.base_dtype
+        return _descending(values, int(known), want_indices)
+    # Smallest first is largest first of mirrored values. Integers are mirrored so that even the smallest has a counterpart.
+    dtype = values.dtype.base_dtype
     if dtype.is_unsigned:
-        return raw.Sub(_constant(np.array(dtype.max, dtype.np)), x)
+        result = _descending(dtype.max - values, int(known), want_indices)
+        return result if want_indices else dtype.max - result
     if dtype.is_integer:
-        # -1 - x, because the smallest integer has no negative.
-        return raw.Sub(_constant(np.array(-1, dtype.np)), x)
-    return raw.Neg(x)
+        result = _descending(raw.Neg(values) - 1, int(known), want_indices)
+        return result if want_indices else raw.Neg(result) - 1
+    result = _descending(raw.Neg(values), int(known), want_indices)
+    return result if want_indices else raw.Neg(result)
 
 
-def _descending(values: Tensor, axis: int, positions: bool) -> Tensor:
-    rank = None if values.dims is None else len(values.dims)
-    if rank is None and axis != -1:
-        raise ValueError("sorting along another axis than the last one needs a tensor of statically known rank")
-    if rank is not None and not -rank <= axis < rank:
-        raise ValueError(f"Argument `axis` = {axis} not in range [{-rank}, {rank})")
-    last = rank is None or axis % rank == rank - 1
-    perm: list[int] = []
-    if not last:
-        assert rank is not None
-        perm = list(range(rank))
-        perm[axis], perm[-1] = perm[-1], perm[axis]
-        values = array_ops.transpose(values, perm)
-    top = raw.TopKV2(values, array_ops.shape(values)[-1])
-    result = top[1] if positions else top[0]
-    return result if last else array_ops.transpose(result, perm)
+def _descending(values: Tensor, axis: int, want_indices: bool) -> Tensor:
+    k = array_ops.shape(values)[axis]
+    rank = array_ops.rank(values)
+    known_rank = None if values.dims is None else len(values.dims)
+    if axis == -1 or (known_rank is not None and axis + 1 == known_rank):
+        found = top_k(values, k)
+        return found[1] if want_indices else found[0]
+    # top_k works along the last axis, which changes places with the wanted one.
+    if known_rank is not None:
+        order = np.arange(known_rank)
+        order[[axis, known_rank - 1]] = order[[known_rank - 1, axis]]
+        swap: Any = constant(order.astype(np.int32), name="transposition")
+    else:
+        position = axis if axis >= 0 else rank + axis
+        swap = tensor_scatter_nd_update(range_(rank), [[position], [rank - 1]], [rank - 1, position])
+    found = top_k(array_ops.transpose(values, swap), k)
+    return array_ops.transpose(found[1] if want_indices else found[0], swap)

@@ -50,7 +50,7 @@ class TFRecordOptions:
             return cls.get_compression_type_string(options.compression_type)
         if isinstance(options, int) and options in cls.compression_type_map:
             return cls.compression_type_map[options]
-        if options in cls.compression_type_map.values():
+        if isinstance(options, str) and options in cls.compression_type_map.values():
             return options
         raise ValueError(f"Not a valid compression_type: \"{options}\"")
 

@@ -31,7 +31,7 @@ from penstock.api.variables import (
 from penstock.graph.defaults import get_default_graph
 from penstock.graph.ir import Graph, Tensor
 from penstock.graph.keys import GraphKeys
-from penstock.shapes import TensorShape
+from penstock.shapes import TensorShape, dims_of, is_fully_defined
 
 
 class _ReuseMode(enum.Enum):
@@ -248,7 +248,7 @@ class VariableStore:
             raise ValueError("Partitioned variables need an initializer of known shape.")
         whole = TensorShape(shape)
         if constant_init:
-            whole = whole.merge_with(initializer.shape if isinstance(initializer, Tensor) else np.shape(initializer))
+            whole = whole.merge_with(_shape_of(initializer))
         if name in self.partitioned:
             if reuse is None or reuse is False:
                 raise ValueError(
@@ -274,12 +274,13 @@ class VariableStore:
             raise ValueError(
                 f"PartitionedVariable {name} does not exist, or was not created with tf.get_variable(). Did you mean to set reuse=False or reuse=tf.AUTO_REUSE in VarScope?"
             )
-        if not whole.is_fully_defined():
+        dims = dims_of(whole)
+        if not is_fully_defined(dims):
             raise ValueError(
                 f"Shape of a new partitioned variable ({name}) must be fully defined, but instead was {whole}."
             )
         partitions = _partitions(partitioner, whole, dtype)
-        sizes = whole.as_list()
+        sizes = list(dims)
         if (
             f"{name}/part_0" in self.variables
             and reuse is not AUTO_REUSE
@@ -333,6 +334,10 @@ def _partitions(partitioner: Callable[..., Any], shape: TensorShape, dtype: Any)
     if sum(n > 1 for n in result) > 1:
         raise ValueError(f"Can only slice a variable along one dimension: shape: {shape}, partitioning: {result}")
     return list(result)
+
+
+def _shape_of(value: Any) -> Any:
+    return value.shape if isinstance(value, Tensor) else np.shape(value)
 
 
 def _lengths(size: int, count: int) -> list[int]:

@@ -72,6 +72,8 @@ def gradients(
         ys = [convert_to_tensor_or_indexed_slices(y, name="y") for y in ys]
         xs = [_source(x, "x") for x in xs]
         stop_gradients = [_source(x, "stop_gradients") for x in stop_gradients]
+        if graph.building_function:
+            xs, stop_gradients = (_inside(graph, ys, tensors) for tensors in (xs, stop_gradients))
         walk = _Walk(graph, colocate_gradients_with_ops, gate_gradients, aggregation_method)
         start = _initial_gradients(grad_ys, ys, walk)
         return walk.run(ys, xs, start, stop_gradients, unconnected)
@@ -89,6 +91,13 @@ def _source(x: Any, name: str) -> Tensor:
     if isinstance(x, IndexedSlices):
         return x.values
     return convert_to_tensor(x, name=name, as_ref=True)
+
+
+def _inside(graph: Any, ys: list[Any], tensors: list[Tensor]) -> list[Tensor]:
+    """In a function's body, a source outside of the function means the argument that brings it in."""
+    if any(y.graph is not graph for y in ys):
+        return tensors
+    return [graph.captures.get(t, t) for t in tensors]
 
 
 def _initial_gradients(grad_ys: list[Any], ys: list[Any], walk: _Walk) -> list[Any]:

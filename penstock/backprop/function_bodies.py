@@ -138,7 +138,10 @@ def gradient_function(graph: Graph, func: FuncAttr) -> Function:
     key = attr_key({k: v for k, v in func.attrs.items() if k in function.op_def.attrs})
     made: dict[Any, Function] = function.__dict__.setdefault("_gradients", {})
     if key not in made:
-        made[key] = _build_gradient(graph, function, func.attrs)
+        try:
+            made[key] = _build_gradient(graph, function, func.attrs)
+        except LookupError as error:
+            raise errors.NotFoundError(f"Function '{func.name}': {error.args[0]}") from error
     return made[key]
 
 

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock import dtypes, errors
-from penstock.backprop.function_bodies import Split, known, repeatable, value_dtype
+from penstock.backprop.function_bodies import Split, gradient_function, known, repeatable, value_dtype
 from penstock.backprop.rules import is_trainable
 from penstock.formats.attr_value import FuncAttr
 from penstock.graph.composite import IndexedSlices
@@ -42,6 +42,8 @@ def call_gradient(op: Operation) -> Callable[..., Any] | None:
     builder = BUILDERS.get(op.type)
     if builder is not None:
         return builder
+    if op.type == "SymbolicGradient":
+        return second_gradient
     if not is_call(op):
         return None
     found = called_function(op)
@@ -72,6 +74,15 @@ def symbolic_gradient(op: Operation, *dys: Any) -> list[Any]:
     return list(raw.SymbolicGradient([*op.inputs, *[_tensor(dy) for dy in dys]], Tout=types, f=function))
 
 
+def second_gradient(op: Operation, *dys: Any) -> list[Any]:
+    """The gradient of a SymbolicGradient: that of the function it calls."""
+    function = gradient_function(op.graph, op.attrs["f"])
+    function.add_to_graph(op.graph)
+    types = [value_dtype(t) for t in op.inputs]
+    attrs = {k: v for k, v in op.attrs["f"].attrs.items() if k in function.op_def.attrs}
+    return list(raw.SymbolicGradient([*op.inputs, *[_tensor(dy) for dy in dys]], Tout=types, f=FuncAttr(function.name, attrs)))
+
+
 def _tensor(dy: Any) -> Tensor:
     return convert_to_tensor(dy) if isinstance(dy, IndexedSlices) else dy
 
@@ -88,12 +99,12 @@ def functions_of(op: Operation) -> list[tuple[Function, dict[str, Any]]]:
         attrs = op.attrs["branches"]
     else:
         found = called_function(op)
-        attrs = [found and FuncAttr(found[0].name, found[1])]
+        attrs = [FuncAttr(found[0].name, found[1]) if found else FuncAttr(op.type)]
     result = []
     for attr in attrs:
-        function = attr and op.graph.functions.get(attr.name)
+        function = op.graph.functions.get(attr.name)
         if not function:
-            raise errors.NotFoundError(f"Function {attr.name if attr else op.type}, which '{op.name}' calls, is not defined.")
+            raise errors.NotFoundError(f"Function {attr.name}, which '{op.name}' calls, is not defined.")
         result.append((function, attr.attrs))
     return result
 

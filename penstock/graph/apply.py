@@ -41,7 +41,7 @@ def apply_op(opdef: OpDef, args: list[Any], attrs: dict[str, Any], name: str | N
     inputs = _fast_inputs(opdef, args, known)
     if inputs is None:
         inputs = _converted_inputs(graph, scope, opdef, args, known)
-        known = check_attrs(opdef, known, scope)
+        known = check_attrs(opdef, known, scope, True)
         if graph.building_function:
             inputs = _captured(graph, scope, opdef, inputs, known)
         refs = _ref_ops(opdef, inputs, known)
@@ -52,7 +52,7 @@ def apply_op(opdef: OpDef, args: list[Any], attrs: dict[str, Any], name: str | N
                     colocation.enter_context(graph.colocate_with(op))
                 return create_node(graph, opdef, inputs, known, output_dtypes(opdef, known), scope)
     else:
-        known = check_attrs(opdef, known, scope)
+        known = check_attrs(opdef, known, scope, True)
         if graph.building_function:
             inputs = _captured(graph, scope, opdef, inputs, known)
     return create_node(graph, opdef, inputs, known, output_dtypes(opdef, known), scope)
@@ -236,8 +236,13 @@ def _convert_list(opdef: OpDef, arg: ArgDef, values: list[Any], known: dict[str,
                     raise
                 got = ", ".join(v.dtype.base_dtype.name if hasattr(v, "dtype") else type(v).__name__ for v in values)
                 raise TypeError(f"Tensors in list passed to '{arg.name}' of '{opdef.name}' Op have types [{got}] that don't all match.") from error
-            want = want or tensor.dtype.base_dtype
             tensors.append(tensor)
+        if want is None and tensors:
+            # Plain values decide for themselves: 1 next to 1.0 is no float.
+            want = tensors[0].dtype.base_dtype
+            if any(t.dtype.base_dtype is not want for t in tensors):
+                got = ", ".join(t.dtype.base_dtype.name for t in tensors)
+                raise TypeError(f"Tensors in list passed to '{arg.name}' of '{opdef.name}' Op have types [{got}] that don't all match.")
         if arg.type_attr and arg.type_attr not in known:
             if want is None:
                 default = opdef.attrs[arg.type_attr].default

@@ -3,12 +3,15 @@
 A kernel names what it wants in its own parameter list: `ctx` first for the step's context, keyword-only parameters for
 attributes, `node` for the operation itself, `state` for what must outlive a step. `bind` looks at that list once per op
 type and ties attributes and grouping of list arguments once per node, so that a step pays for a call and nothing else.
+
+Engines may `offer` faster kernels for ops on CPUs; a node takes one when it is bound, if the engine has one for such a node.
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
+import os
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -78,9 +81,45 @@ def bind(op: Operation, state: Callable[[str], SimpleNamespace] | None = None) -
         keywords["state"] = state(op.name) if state is not None else SimpleNamespace()
     if keywords:
         fn = functools.partial(fn, **keywords)
+    if opdef.name in FAST:
+        fn = _faster(op, fn)
     if any(arg.is_list for arg in opdef.inputs):
         fn = _grouped(fn, input_ranges(op), plan.is_async + plan.needs_ctx)
     return Bound(fn, plan.needs_ctx, plan.is_async, opdef.plain_output)
+
+
+# -- faster kernels -----------------------------------------------------------------------------------------------------
+
+Maker = Callable[[Operation, Callable[..., Any]], "Callable[..., Any] | None"]
+"""`maker(op, kernel)` gives a function of the same inputs as `kernel` (the declared one, bound to the node's attributes) that is faster
+for this node, or None. What it gives calls `kernel` itself for inputs that it does not take, also to word errors."""
+
+
+FAST: dict[str, dict[str, Maker]] = {}
+"""Makers by op type and engine."""
+
+
+def offer(op_type: str, engine: str, maker: Maker) -> None:
+    """Offers an engine's kernel for an op on CPUs. Makers are asked when a node is bound, in the order in which they were offered."""
+    FAST.setdefault(op_type, {})[engine] = maker
+
+
+def engine_is_on(name: str) -> bool:
+    """Whether an engine may compute: PENSTOCK_ENGINES lists those that may, separated by commas; all may if it is not set.
+    `PENSTOCK_ENGINES=numpy` leaves only the declared kernels."""
+    wish = os.environ.get("PENSTOCK_ENGINES")
+    return wish is None or name in (part.strip() for part in wish.split(","))
+
+
+def _faster(op: Operation, kernel: Callable[..., Any]) -> Callable[..., Any]:
+    for name, maker in FAST[op.type].items():
+        found = maker(op, kernel) if engine_is_on(name) else None
+        if found is not None:
+            return found
+    return kernel
+
+
+# -- arguments ----------------------------------------------------------------------------------------------------------
 
 
 def input_ranges(op: Operation) -> list[tuple[int, int, bool]]:

@@ -241,8 +241,11 @@ def _infer_from(opdef: OpDef, arg: ArgDef, inputs: list[Tensor], index: int, att
     return index + count
 
 
-def check_attrs(opdef: OpDef, attrs: dict[str, Any], name: str) -> dict[str, Any]:
-    """Fills in defaults and checks every declared attribute; unknown ones must start with an underscore."""
+def check_attrs(opdef: OpDef, attrs: dict[str, Any], name: str, from_python: bool = False) -> dict[str, Any]:
+    """Fills in defaults and checks every declared attribute; unknown ones must start with an underscore.
+
+    TF has two ways to refuse a string, one for calls `from_python` and one for nodes of a GraphDef.
+    """
     declared = opdef.attrs
     for key, attr in declared.items():
         value = attrs.get(key, MISSING)
@@ -252,7 +255,7 @@ def check_attrs(opdef: OpDef, attrs: dict[str, Any], name: str) -> dict[str, Any
             default = attr.default
             attrs[key] = list(default) if default.__class__ is list else default
         elif attr.allowed is not None or attr.minimum is not None:
-            check_attr(opdef, attr, value, name)
+            check_attr(opdef, attr, value, name, from_python)
     if len(attrs) > len(declared):
         for key in attrs:
             if key not in declared and not key.startswith("_"):
@@ -263,12 +266,12 @@ def check_attrs(opdef: OpDef, attrs: dict[str, Any], name: str) -> dict[str, Any
     return attrs
 
 
-def check_attr(opdef: OpDef, attr: AttrDef, value: Any, name: str) -> None:
+def check_attr(opdef: OpDef, attr: AttrDef, value: Any, name: str, from_python: bool = False) -> None:
     values = value if value.__class__ is list else (value,)
     if attr.allowed is not None:
         for v in values:
             if v not in attr.allowed:
-                _refuse(opdef, attr, v, name)
+                _refuse(opdef, attr, v, name, from_python)
     if attr.minimum is not None:
         size = len(value) if value.__class__ is list else value
         if size < attr.minimum:
@@ -276,7 +279,7 @@ def check_attr(opdef: OpDef, attr: AttrDef, value: Any, name: str) -> None:
             raise ValueError(f"{what} '{attr.name}' of {size} must be at least minimum {attr.minimum}\n\t; NodeDef: '{name}' = {opdef.name}")
 
 
-def _refuse(opdef: OpDef, attr: AttrDef, value: Any, name: str) -> None:
+def _refuse(opdef: OpDef, attr: AttrDef, value: Any, name: str, from_python: bool) -> None:
     assert attr.allowed is not None
     if isinstance(value, DType):
         allowed = ", ".join(t.name for t in dtypes.ordered(attr.allowed))
@@ -286,6 +289,8 @@ def _refuse(opdef: OpDef, attr: AttrDef, value: Any, name: str) -> None:
         raise TypeError(f"Value passed to parameter '{attr.name}' has DataType {value.name} not in list of allowed values: {allowed}")
     allowed = ", ".join('"' + v.decode() + '"' for v in sorted(attr.allowed))
     shown = value.decode(errors="replace") if isinstance(value, bytes) else value
+    if from_python:
+        raise ValueError(f"Attr '{attr.name}' of '{opdef.name}' Op passed string '{shown}' not in: {allowed}.")
     raise ValueError(f"Value for attr '{attr.name}' of \"{shown}\" is not in the list of allowed values: {allowed}\n\t; NodeDef: '{name}' = {opdef.name}; Op<{opdef.signature}>")
 
 

@@ -37,9 +37,10 @@ def convert_to_tensor(
     value: Any,
     dtype: Any = None,
     name: str | None = None,
-    as_ref: bool = False,
     preferred_dtype: Any = None,
     dtype_hint: Any = None,
+    *,
+    as_ref: bool = False,
 ) -> Tensor:
     """`value` as a Tensor: tensors as they are, variables by reading them, everything else as a constant.
 
@@ -161,9 +162,29 @@ def _pack(values: Any, want: DType | None, name: str | None, prefer: Any) -> Ten
     """A list with tensors in it: Pack, converting the plain values to the tensors' dtype."""
     from penstock.graph.raw import raw
 
+    if want is None and prefer is not None:
+        try:
+            return _pack(values, dtypes.as_dtype(prefer).base_dtype, name, None)
+        except (TypeError, ValueError):
+            pass  # what is preferred may not be possible
+    inferred = _dtype_of_first_tensor(values)
     if want is None:
-        want = _dtype_of_first_tensor(values)
+        want = inferred
+    elif inferred is not None and inferred != want:
+        values = _cast_tensors(values, want, raw)
     return _pack_level(values, want, prefer, raw, name or "packed")
+
+
+def _cast_tensors(values: Any, want: DType, raw: Any) -> list[Any]:
+    """The nested list with its tensors cast: an explicit dtype wins over the tensors' own."""
+    result = []
+    for v in values:
+        if isinstance(v, (list, tuple)):
+            v = _cast_tensors(v, want, raw)
+        elif _is_tensor_like(v) and v.dtype.base_dtype != want:
+            v = raw.Cast(convert_to_tensor(v), DstT=want)
+        result.append(v)
+    return result
 
 
 def _pack_level(values: Any, want: DType | None, prefer: Any, raw: Any, name: str) -> Tensor:

@@ -54,7 +54,7 @@ class Function:
         self.library: dict[str, Function] = library if library is not None else {}
         self.description = ""
         self.python_gradient: Callable[..., Any] | None = None
-        self.trace: Callable[[Graph, list[Tensor]], list[Tensor]] | None = None
+        self.trace: Callable[[Any, list[Tensor]], list[Tensor]] | None = None
         self._proto = proto
         self._bodies: dict[Any, Graph] = {}
         self._own_body = body
@@ -118,6 +118,10 @@ class Function:
     @property
     def stateful(self) -> bool:
         return self.op_def.stateful
+
+    def size(self) -> int:
+        """How many nodes the body has, arguments and results aside."""
+        return len(self._own_body) if self._own_body is not None else len(self._proto.node_def)
 
     def callees(self) -> frozenset[str]:
         """Names of the functions that this one's body mentions."""

@@ -214,7 +214,7 @@ def body_from_proto(function: Function, attrs: dict[str, Any], library: dict[str
     try:
         return _read_body(function, attrs, library)
     except errors.OpError as error:
-        raise type(error)(f"Function '{function.name}': {error.message}") from error
+        raise errors.make_error(error.error_code, f"Function '{function.name}': {error.message}") from error
     except (ValueError, TypeError, KeyError) as error:
         text = error.args[0] if isinstance(error, KeyError) and error.args else error
         raise errors.InvalidArgumentError(f"Function '{function.name}': {text}") from error
@@ -353,7 +353,8 @@ def body_to_proto(function: Function, body: Graph) -> Any:
         node.input.extend(reference(t) for t in op.inputs)
         node.input.extend(sorted("^" + name_of[c] for c in op.control_inputs))
         if renamed and "_class" in op.attrs:
-            groups = [b"loc:@" + renamed.get(c[5:], c[5:]) if c.startswith(b"loc:@") else c for c in op.attrs["_class"]]
+            classes: list[bytes] = op.attrs["_class"]
+            groups = [b"loc:@" + renamed.get(c[5:], c[5:]) if c.startswith(b"loc:@") else c for c in classes]
             node.attr["_class"].CopyFrom(encode(groups, "list(string)"))
         proto.node_def.append(node)
     for i, op in enumerate(rets):

@@ -134,12 +134,16 @@ def _library_added(graph: Graph, library: Any) -> Iterator[None]:
         for function in library.function:
             _add_library_function(graph, function)
         for gradient in library.gradient:
+            missing = next((n for n in (gradient.function_name, gradient.gradient_func) if n not in graph.functions), None)
+            if missing is not None:
+                raise ValueError(f"FunctionDefLibrary missing '{missing}' FunctionDef: it is named in the library's gradients")
             graph.gradient_functions[gradient.function_name] = gradient.gradient_func
         yield
     except BaseException:
         for name in set(graph.functions).difference(functions):
             del graph.functions[name]
-        graph.gradient_functions = gradients
+        graph.gradient_functions.clear()
+        graph.gradient_functions.update(gradients)  # sessions hold on to the dict itself
         raise
 
 

@@ -245,9 +245,9 @@ class Operation:
 
     # -- what TF1 programs ask of an op ---------------------------------------------------------------------------
 
-    @property
-    def values(self) -> Any:
-        return lambda: self.outputs
+    def values(self) -> tuple[Tensor, ...]:
+        """The outputs."""
+        return tuple(self.outputs)
 
     @property
     def control_outputs(self) -> list[Operation]:

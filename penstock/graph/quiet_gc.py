@@ -14,6 +14,13 @@ _depth = 0
 _was_enabled = False
 
 
+def settle() -> None:
+    """Counts everything that is alive now as old, without looking at it: the next quick collections leave it alone."""
+    if hasattr(gc, "freeze") and not gc.get_freeze_count():
+        gc.freeze()
+        gc.unfreeze()  # to the oldest generation: full collections do look at it
+
+
 class paused:
     """`with paused():` no cyclic collection inside. May be nested, and used by several threads at once."""
 

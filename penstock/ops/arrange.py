@@ -495,7 +495,7 @@ def unravel_index_kernel(indices: Any, dims: np.ndarray) -> np.ndarray:
     strides = np.append(np.cumprod(dims[::-1])[::-1][1:], 1).astype(dims.dtype)
     indices = np.asarray(indices)
     # Remainders have the sign of the index, as in C++.
-    quotients = [np.fix(np.fmod(indices, s * d) / s).astype(dims.dtype) for s, d in zip(strides, dims, strict=True)]
+    quotients = [np.trunc(np.fmod(indices, s * d) / s).astype(dims.dtype) for s, d in zip(strides, dims, strict=True)]
     return np.stack(quotients)
 
 

@@ -79,7 +79,7 @@ class OpContext:
     def call(self, func: Any, args: list[Any], done: Callable[..., Any]) -> None:
         """Runs a library function (a FuncAttr or a name). Later, never before this returns, `done(results)` is called with
         the list of results, or `done(None, error)`. For asynchronous kernels only."""
-        self._step.call_function(func, args, done)
+        self._step.call_function(func, args, done, self.device)
 
     def run_blocking(self, function: Callable[[], Any]) -> None:
         """Runs `function()` on a thread that may wait. It must report its own errors, through `done`."""

@@ -19,7 +19,7 @@ from penstock.shapes import Dims
 
 _TYPES = "{double, float, half, complex64, complex128}"
 _OLD = "{double, float}"
-POSITIVE_DEFINITE = arr([[4.0, 1.0, 0.5], [1.0, 3.0, -1.0], [0.5, -1.0, 2.0]], dtype=np.float32)
+_POSITIVE_DEFINITE = [[4.0, 1.0, 0.5], [1.0, 3.0, -1.0], [0.5, -1.0, 2.0]]
 TALL = [[1.0, 2.0], [3.0, 4.5], [5.0, -6.0]]
 
 # -- Cholesky ---------------------------------------------------------------------------------------------------------
@@ -65,7 +65,7 @@ def cholesky_grad_kernel(factor: Any, grad: Any) -> Any:
 for _name, _types, _note in (("Cholesky", _TYPES, ""), ("BatchCholesky", _OLD, " deprecated@13")):
     op(f"{_name}(input: T) -> (output: T) [T: type in {_types}]{_note}",
        shape=square_shape, numpy=cholesky_kernel, grad=cholesky_grad, expensive=True,
-       samples=[] if _note else [dict(input=arr(POSITIVE_DEFINITE.make(), dtype=t)) for t in (np.float32, np.float64, np.float16)]
+       samples=[] if _note else [dict(input=arr(_POSITIVE_DEFINITE, dtype=t)) for t in (np.float32, np.float64, np.float16)]
        + [dict(input=empty(0, 2, 2)), dict(input=arr([[[4.0, 9.0], [2.0, 5.0]], [[1.0, 0.0], [0.5, 2.0]]], dtype=np.float32))])
 for _name, _types, _note in (("CholeskyGrad", "{half, float, double}", ""), ("BatchCholeskyGrad", "{float, double}", " deprecated@13")):
     op(f"{_name}(l: T, grad: T) -> (output: T) [T: type in {_types}]{_note}",

@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 
 from penstock.dtypes import DType
+from penstock.errors import InvalidArgumentError
 from penstock.graph.ir import Dims, Operation
 from penstock.ops.declare import NOT_DIFFERENTIABLE, no_outputs, op, scalar, vector
 from penstock.ops.kernels.tables import TABLE_TYPE, DenseTable, MutableTable, StaticTable, Table, text_file_entries
-from penstock.ops.resources import Ref, ResourceHandle
+from penstock.ops.resources import Ref, ResourceHandle, pair_of
 from penstock.ops.state import resource_key
-from penstock.shapes import TensorShape, dims_of, merge_dims
+from penstock.shapes import TensorShape, dims_of, format_dims, merge_dims
 
 # -- making tables ----------------------------------------------------------------------------------------------------
 
@@ -177,7 +178,7 @@ def find_table(ctx: Any, handle: Any) -> Table:
         if handle.resource is not None:
             return handle.resource
         return ctx.resources.lookup(handle.container, handle.name, Table)
-    container, name = (part.decode() for part in handle.read().tolist())
+    container, name = pair_of(handle)
     return ctx.resources.lookup(container, name, Table)
 
 
@@ -208,6 +209,8 @@ def initialize_kernel(ctx: Any, handle: Any, keys: Any, values: Any, *, Tkey: DT
 def text_file_kernel(ctx: Any, handle: Any, filename: Any, *, key_index: int, value_index: int, vocab_size: int, delimiter: bytes,
                      offset: int) -> None:  # fmt: skip
     table = find_table(ctx, handle)
+    if np.ndim(filename):
+        raise InvalidArgumentError(f"filename should be a single string, but got {format_dims(np.shape(filename))}")
     path = np.asarray(filename, dtype=object).item().decode()
     table.initialize(*text_file_entries(table, path, key_index, value_index, vocab_size, delimiter, offset))
 

@@ -86,6 +86,16 @@ op(
 op(f"_HostRecv() -> (tensor: tensor_type) [tensor_type: type; {_ENDS}] stateful",
    shape=unknown, async_kernel=recv_kernel, host_memory=("tensor",))  # fmt: skip
 
+# -- many nodes as one ------------------------------------------------------------------------------------------------
+
+
+def region_kernel(args: list[Any], *, body: Any) -> list[Any]:
+    raise AssertionError("the executor makes the kernel of a region from its nodes")
+
+
+op("_Region(args: list Tin) -> (outputs: list Tout) [Tin: list(type); Tout: list(type); body: func] stateful",
+   shape=unknown, numpy=region_kernel)  # fmt: skip
+
 # -- nothing at all --------------------------------------------------------------------------------------------------
 
 op("NoOp() -> ()", shape=no_outputs, numpy=lambda: None, grad=NOT_DIFFERENTIABLE)

@@ -163,19 +163,21 @@ def batch_shape(c: Any) -> Dims:
 def _fifo_program(tf: Any) -> Any:
     q = tf.FIFOQueue(10, [tf.float32, tf.string], shapes=[[2], []])
     with tf.control_dependencies([q.enqueue_many([[[1.0, 2.0], [3.0, 4.0]], ["a", "b"]])]):
-        with tf.control_dependencies([q.enqueue([[5.0, 6.0], "c"])]):
-            first = q.dequeue_many(2)
-            with tf.control_dependencies(first):
-                return first, q.dequeue()
+        last = q.enqueue([[5.0, 6.0], "c"])
+    with tf.control_dependencies([last]):
+        first = q.dequeue_many(2)
+    with tf.control_dependencies(first):
+        return first, q.dequeue()
 
 
 def _up_to_program(tf: Any) -> Any:
     q = tf.PaddingFIFOQueue(10, [tf.int32], shapes=[[None]])
     with tf.control_dependencies([q.enqueue([[1]])]):
-        with tf.control_dependencies([q.enqueue([[2, 3]])]):
-            with tf.control_dependencies([q.close()]):
-                with tf.control_dependencies([q.is_closed()]):
-                    return q.dequeue_up_to(5)
+        second = q.enqueue([[2, 3]])
+    with tf.control_dependencies([second]):
+        close = q.close()
+    with tf.control_dependencies([close]):
+        return q.dequeue_up_to(5)
 
 
 def _shuffle_program(tf: Any) -> Any:

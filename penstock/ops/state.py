@@ -14,7 +14,15 @@ from penstock.ops.kernels.rows import row_updates, scatter_nd, scatter_rows
 from penstock.ops.kernels.slices import assign_slice, assign_slice_shape
 from penstock.ops.resources import DEFAULT_CONTAINER, Owned, Ref
 from penstock.ops.samples import program
-from penstock.shapes import TensorShape, compatible_dims, dims_of, format_dims, is_fully_defined, merge_dims, num_elements
+from penstock.shapes import (
+    TensorShape,
+    compatible_dims,
+    dims_of,
+    format_dims,
+    is_fully_defined,
+    merge_dims,
+    num_elements,
+)
 
 # -- variables --------------------------------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
     print(sess.explain(loss, [x]))             a report
     e.stages                                   every stage: name, graph, nodes, seconds, notes
     e.node("add")                              one node: stages it went through, device, reason, source line
+    e.code                                     the Python source that partitions become when they are warm
     e.to_html(path), e.to_dot()                pictures of the partitions
 """
 
@@ -39,8 +40,9 @@ class NodeStory(NamedTuple):
 class Explanation:
     """See the module's docstring."""
 
-    def __init__(self, signature: Any, trail: Any, placer: Any, partitions: dict[str, Graph], seconds: float) -> None:
+    def __init__(self, signature: Any, trail: Any, placer: Any, partitions: dict[str, Graph], seconds: float, codes: dict[str, str] | None = None) -> None:
         self.signature = signature
+        self.codes = codes or {}
         self.partitions = partitions
         self.seconds = seconds
         self._placer = placer
@@ -76,6 +78,11 @@ class Explanation:
             if op.type == "_Send" and not op.attrs["client_terminated"]
         ]
 
+    @property
+    def code(self) -> str:
+        """The generated source of all partitions; a partition that stays with the dataflow executor says why."""
+        return "\n".join(f"# {device}\n{source}" for device, source in self.codes.items())
+
     def placement(self) -> dict[str, int]:
         """Device -> number of nodes."""
         return {device: len(part) for device, part in self.partitions.items()}
@@ -100,6 +107,8 @@ class Explanation:
             lines += ["", "nodes"]
             for story in self.nodes.values():
                 lines.append(f"  {story.name} ({story.type}) on {short(story.device)}: {story.reason}" + (f"; from {story.line}" if story.line else ""))
+            if self.codes:
+                lines += ["", "code when warm", *("  " + line for line in self.code.splitlines())]
         return "\n".join(lines)
 
     def to_dot(self) -> str:

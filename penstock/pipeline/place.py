@@ -17,6 +17,11 @@ from penstock import errors, names
 from penstock.dtypes import resource
 from penstock.graph.ir import Graph, Operation
 
+# What calls functions may be anywhere: in the body, each resource is used where it is.
+_CALLERS = frozenset({
+    "PartitionedCall", "StatefulPartitionedCall", "SymbolicGradient", "If", "StatelessIf", "Case", "StatelessCase", "While", "StatelessWhile", "For",
+    "RemoteCall",
+})  # fmt: skip
 _METADATA = {"Shape", "Size", "Rank", "ShapeN"}
 
 
@@ -106,9 +111,10 @@ class Placer:
                         if target not in graph:
                             continue  # a group may outlive the node it was named after
                         parent[find(op.name)] = find(target)
+            calls = op.type in _CALLERS or op.type in graph.functions
             for tensor in op.inputs:
                 dtype = tensor.dtype
-                if dtype is resource or (dtype._is_ref_dtype and _wants_ref(op, tensor)):
+                if (dtype is resource and not calls) or (dtype._is_ref_dtype and _wants_ref(op, tensor)):
                     parent[find(op.name)] = find(tensor.op.name)
         if not parent:
             return {}

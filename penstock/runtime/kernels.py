@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from penstock.engines import onednn
 from penstock.formats.attr_value import FuncAttr
 from penstock.graph.bind import Bound, input_ranges
 from penstock.graph.ir import Operation, Tensor, ref_error
 from penstock.ops.context import DEAD
 from penstock.runtime.devices import Device
 from penstock.runtime.resources import OpSegment
+from penstock.runtime.threads import cpu_count
+
+onednn.install(cpu_count)
 
 RefInputs = tuple[tuple[int, bool, str | None], ...]
 """(flat input, give the value instead of the ref, name for "uninitialized" or None if that is no error) per ref edge."""
@@ -55,9 +59,14 @@ def is_live(tensor: Tensor) -> bool:
     return source.dtype._is_ref_dtype or is_live(source)
 
 
+def carries_ref(tensor: Tensor) -> bool:
+    """Whether the edge carries a variable rather than a value."""
+    return tensor.dtype._is_ref_dtype or is_live(tensor)
+
+
 def ref_inputs(op: Operation) -> RefInputs:
     """Which inputs of `op` come over ref edges, and what to do about them."""
-    carries = [t.dtype._is_ref_dtype or is_live(t) for t in op.inputs]
+    carries = [carries_ref(t) for t in op.inputs]
     if not any(carries):
         return ()
     takes_ref: list[bool] = []

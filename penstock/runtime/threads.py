@@ -7,6 +7,7 @@ holds a pool's thread; work that must wait goes to `run_blocking`, which always 
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import threading
@@ -146,6 +147,80 @@ _blocking = WorkPool(1 << 30, "penstock-blocking", idle_seconds=5.0)
 def run_blocking(function: Callable[[], Any]) -> None:
     """Runs `function()` on a thread that may wait for as long as it likes."""
     _blocking.submit(function)
+
+
+# -- one job on several threads ----------------------------------------------------------------------------------------
+
+
+class _Shared:
+    """A loop that several threads work on. Helpers that come late find it closed; only those at work are waited for."""
+
+    __slots__ = ("_active", "_closed", "_count", "_done", "_lock", "_numbers", "_work", "error")
+
+    def __init__(self, count: int, work: Callable[[int], Any]) -> None:
+        self._count = count
+        self._work = work
+        self._numbers = itertools.count()
+        self._lock = threading.Lock()
+        self._active = 0
+        self._closed = False
+        self._done = threading.Event()
+        self.error: BaseException | None = None
+
+    def take_part(self) -> None:
+        work, numbers, count = self._work, self._numbers, self._count
+        try:
+            for i in numbers:
+                if i >= count or self.error is not None:
+                    return
+                work(i)
+        except BaseException as error:
+            self.error = error
+
+    def help(self) -> None:
+        with self._lock:
+            if self._closed:
+                return
+            self._active += 1
+        self.take_part()
+        with self._lock:
+            self._active -= 1
+            if self._closed and not self._active:
+                self._done.set()
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            if not self._active:
+                return
+        self._done.wait()
+
+
+_intra_op = WorkPool(1 << 30, "penstock-intra-op", idle_seconds=5.0)
+_intra_op_limit = 0
+
+
+def limit_intra_op(number: int) -> None:
+    """At most `number` threads work on one loop from now on, in the whole process; 0: one per CPU."""
+    global _intra_op_limit
+    _intra_op_limit = number
+
+
+def parallel_for(count: int, work: Callable[[int], Any]) -> None:
+    """Calls work(0) ... work(count - 1) in any order, in this thread and in helpers; returns when all have returned. The first
+    error ends the loop and is raised."""
+    helpers = min(count, _intra_op_limit or cpu_count()) - 1
+    if helpers <= 0:
+        for i in range(count):
+            work(i)
+        return
+    shared = _Shared(count, work)
+    for _ in range(helpers):
+        _intra_op.submit(shared.help)
+    shared.take_part()
+    shared.close()
+    if shared.error is not None:
+        raise shared.error
 
 
 # -- which pool a session uses ---------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from penstock.formats import protos
 from penstock.graph import defaults
 from penstock.graph.ir import Graph, Operation, Tensor
 from penstock.pipeline.signature import Signature
+from penstock.session import default_config
 from penstock.session.factory import Runtime, factory_for
 from penstock.session.feeds import FeedSlot, flatten_feeds
 from penstock.session.fetches import Fetches, partial_feed_elements
@@ -55,7 +56,7 @@ class BaseSession:
                 raise TypeError(f"Argument `config` must be a tf.ConfigProto, but got \"{type(config).__name__}\"") from error
         self._graph = graph if graph is not None else defaults.get_default_graph()
         self._target = target
-        self._config = config if config is not None else protos.ConfigProto()
+        self._config = config if config is not None else default_config.current()
         self._plans: dict[Any, Plan] = {}
         self._partial_runs: dict[str, Any] = {}
         self._closed = False
@@ -215,7 +216,7 @@ class BaseSession:
             if self._closed:
                 self._check_open()
             if len(feed_args) != len(slots):
-                raise TypeError(f"callable takes {len(slots)} feed values ({len(feed_args)} given)")
+                raise errors.InvalidArgumentError(f"Expected {len(slots)} feed values, but got {len(feed_args)}.")
             args = [slot.convert(value) for slot, value in zip(slots, feed_args)]
             if options is None and run_metadata is None:
                 values = prepared.run(args)

@@ -29,6 +29,7 @@ from penstock.graph.quiet_gc import paused
 from penstock.ops.resources import Ref
 from penstock.pipeline import CompileOptions, Trail, compile_step, debug
 from penstock.pipeline.place import Placer
+from penstock.pipeline.regions import group
 from penstock.pipeline.signature import Signature
 from penstock.runtime.call_frame import MISSING, CallFrame
 from penstock.runtime.cancellation import CancellationManager
@@ -37,7 +38,7 @@ from penstock.runtime.executor import Executor, Step, run_step, run_step_async
 from penstock.runtime.functions import FunctionRuntime
 from penstock.runtime.resources import OpSegment
 from penstock.runtime.step_stats import Collector
-from penstock.runtime.threads import SessionPools
+from penstock.runtime.threads import SessionPools, limit_intra_op
 from penstock.session.config import SessionConfig
 from penstock.session.factory import register_session_factory
 from penstock.session.handles import SessionState
@@ -144,6 +145,7 @@ class DirectRuntime:
         self.closed = False
         self.traces_kernels = debug.at_least(debug.KERNELS)
         self.functions = FunctionRuntime(graph.functions, self._compile_function, self._gradient_function)
+        self.functions.many_devices = len(self.devices.devices) > 1
         preferred = sorted(self.devices.devices, key=lambda d: -d.kind.priority)
         self.placer = Placer(preferred, self.config.soft_placement, self.config.log_placement)
         self._prepared: dict[Signature, Prepared] = {}
@@ -173,7 +175,7 @@ class DirectRuntime:
         signature = self._with_full_devices(signature)
         partitions = compile_step(self.graph, signature, self.placer, self._options(signature), trail)
         library = self.functions
-        executors = [Executor(part, self.devices.lookup(device), self.segment, library) for device, part in partitions.items()]
+        executors = [Executor(part, self.devices.lookup(device), self.segment, library, group) for device, part in partitions.items()]
         self._compiled.update((op.origin or op).name for part in partitions.values() for op in part)
         if debug.at_least(debug.LINES):
             debug.tell_compilation(signature, trail, self.placer, partitions)
@@ -205,7 +207,7 @@ class DirectRuntime:
         device = self._function_device(attrs["_target"]) if "_target" in attrs else ""
         partitions = compile_function(body, self.placer, self._options(Signature()), None, device, attrs.get("_arg_devices"))
         segment = OpSegment()
-        return [Executor(part, self.devices.lookup(device), segment, self.functions) for device, part in partitions.items()]
+        return [Executor(part, self.devices.lookup(device), segment, self.functions, group) for device, part in partitions.items()]
 
     def _function_device(self, target: str | bytes) -> str:
         """The device of this process that `target` names, in full or in part."""
@@ -314,7 +316,9 @@ class DirectRuntime:
         start = time.perf_counter()
         with self._lock:
             prepared = self._compile(signature, trail)
-        return Explanation(signature, trail, self.placer, prepared.partitions, time.perf_counter() - start)
+        seconds = time.perf_counter() - start
+        codes = {e.device.name: e.source() for e in prepared.executors}
+        return Explanation(signature, trail, self.placer, prepared.partitions, seconds, codes)
 
     def reset_containers(self, containers: list[str]) -> None:
         for device in self.devices.devices:
@@ -373,7 +377,11 @@ def _apply_intra_op_threads(proto: Any) -> None:
     if number > 0:
         from threadpoolctl import threadpool_limits
 
+        from penstock.engines import onednn
+
         threadpool_limits(limits=number, user_api="blas")
+        onednn.set_threads(number)
+        limit_intra_op(number)
 
 
 class DirectSessionFactory:

@@ -71,8 +71,6 @@ class FeedSlot:
             return convert_typed(value, dtypes.string)[1]
         if value.dtype.fields and self.dtype.is_quantized:
             return value.view(self.np)
-        if value.dtype == object:
-            raise ValueError(f"Cannot feed an object array for Tensor {self.tensor.name} of type {self.dtype.name}: its elements are no numbers of one kind and shape")
         try:
             return value.astype(self.np)
         except (TypeError, ValueError) as error:

@@ -24,11 +24,12 @@ class TensorHandle:
     @property
     def handle(self) -> str:
         """The handle as a string, to feed to `tf.get_session_tensor`'s placeholder."""
-        self._auto_gc_enabled = False  # the string may be used in ways that we cannot see
         return self._handle
 
     def get_raw_handle(self) -> str:
-        return self.handle
+        """The handle as a string; from now on, only `tf.delete_session_tensor` frees the value."""
+        self._auto_gc_enabled = False
+        return self._handle
 
     def eval(self) -> Any:
         """The value."""

@@ -54,7 +54,7 @@ def run(out: str, steps: int = 300, batch: int = 64) -> float:
             sess.run(tf.global_variables_initializer())
             test = {x: test_images, y: test_labels}
             accuracy = sess.run(model["accuracy"], test)
-            console.print(f"[bold]Penstock {tf.__version__}[/]: a digit classifier on two CPU devices; untrained, it is right {accuracy:.1%} of the time")
+            console.print(f"[bold]Penstock {tf.penstock_version}[/]: a digit classifier on two CPU devices; untrained, it is right {accuracy:.1%} of the time")
             start = time.perf_counter()
             columns = [TextColumn("training"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[note]}"), TimeElapsedColumn()]
             with Progress(*columns, console=console) as progress:

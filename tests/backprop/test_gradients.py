@@ -130,6 +130,7 @@ def test_variables(use_resource):
     np.testing.assert_allclose(run(grad), [2, 4])
 
 
+@pytest.mark.filterwarnings("ignore:Converting sparse IndexedSlices:UserWarning")
 @pytest.mark.parametrize("use_resource", [False, True])
 def test_gathers_give_indexed_slices(use_resource):
     v = tf.Variable(np.ones([4, 2], np.float32), use_resource=use_resource)

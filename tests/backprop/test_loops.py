@@ -140,6 +140,7 @@ def test_back_prop_false():
     assert tf.gradients(powers(x, back_prop=False), x) == [None]
 
 
+@pytest.mark.filterwarnings("ignore:Converting sparse IndexedSlices:UserWarning")
 def test_sparse_gradients_of_invariants():
     v = tf.Variable(np.arange(8, dtype=np.float32).reshape(4, 2), use_resource=False)
     _, y = tf.while_loop(lambda i, a: i < 3, lambda i, a: (i + 1, a + tf.reduce_sum(tf.gather(v, i) ** 2)), [0, 0.0])

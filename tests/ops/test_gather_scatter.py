@@ -23,6 +23,7 @@ def batch_take(params, indices, axis, batch):
     return np.stack([batch_take(p, i, axis - 1, batch - 1) for p, i in zip(params, indices)])
 
 
+@pytest.mark.filterwarnings("ignore:Converting sparse IndexedSlices:UserWarning")
 @pytest.mark.parametrize("static", [True, False])
 def test_gather_with_axis_and_batch_dims(sess, static):
     rng = np.random.default_rng(0)

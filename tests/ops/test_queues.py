@@ -139,6 +139,17 @@ def test_cancelled_waiters_leave_and_the_others_go_on(ctx):
     assert late.calls == first.calls == waiting.calls == 1
 
 
+def test_nothing_is_left_of_those_who_gave_up(ctx):
+    queue = fifo()
+    get(queue, ctx)
+    for _ in range(10):
+        manager = CancellationManager()
+        waiting = get(queue, SimpleNamespace(cancellation=manager))
+        manager.start_cancel()
+        assert not waiting.waiting
+    assert len(queue.dequeues) == 1
+
+
 def test_close_lets_waiting_enqueues_finish(ctx):
     queue = fifo(capacity=1)
     put(queue, ctx, 1)

@@ -248,6 +248,7 @@ def test_steps_that_wait_for_each_other_use_no_pool():
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
 class TestFork:
     def test_fork_before_and_after_sessions(self):
         out = python(
@@ -426,7 +427,8 @@ GOOD_FEEDS = {
     "memory view": (memoryview(np.arange(4, dtype=np.float32)), [4], 6.0),
     "range": (range(4), [4], 6.0),
     "huge": (np.ones(1 << 22, np.float32), [None], float(1 << 22)),
-    "complex number": (np.float64(2.5), [], 2.5),
+    "wider scalar": (np.float64(2.5), [], 2.5),
+    "object array": (np.array([1, 2.5], object), [2], 3.5),
 }
 
 
@@ -447,7 +449,7 @@ def test_feeds_that_work(sess, name):
 BAD_FEEDS = {
     "None": (None, (TypeError, ValueError)),
     "ragged": ([[1.0], [1.0, 2.0]], ValueError),
-    "object array": (np.array([1.0, None], object), (TypeError, ValueError)),
+    "object array": (np.array([1.0, object()], object), (TypeError, ValueError)),
     "array of arrays": (np.array([np.ones(1), np.ones(2)], object), (TypeError, ValueError)),
     "structured": (np.zeros(2, [("a", "f4"), ("b", "i4")]), (TypeError, ValueError)),
     "text": ("text", (TypeError, ValueError)),

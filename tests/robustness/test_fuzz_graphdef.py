@@ -63,7 +63,8 @@ def run_case(kind: str, number: int) -> str:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_fuzz(kind):
+def test_fuzz(kind, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # some graphs write files
     seed_graphs()
     outcomes = collections.Counter()
     findings = []
@@ -89,7 +90,8 @@ def test_seeds_are_sound():
 
 
 @pytest.mark.skipif(not CASE, reason="set PENSTOCK_FUZZ_CASE=kind:number to run one case")
-def test_replay():
+def test_replay(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     kind, _, number = CASE.partition(":")
     seed_graphs()
     with limited_memory():

@@ -347,7 +347,7 @@ def test_a_closed_session_can_be_collected():
     with tf.Graph().as_default() as graph:
         x = tf.placeholder(tf.float32, [4])
         v = tf.get_variable("v", initializer=np.zeros(1 << 20, np.float32))
-        y = tf.cond(x[0] > 0, lambda: x * 2, lambda: x)
+        y = tf.cond(x[0] > 0, lambda x=x: x * 2, lambda x=x: x)
         session = tf.Session()
         session.run(tf.global_variables_initializer())
         session.run([y, v], {x: np.ones(4)})

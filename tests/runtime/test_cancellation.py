@@ -134,6 +134,7 @@ def test_a_failing_deadline_does_not_stop_the_clock(capsys):
     assert done.wait(10)
 
 
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
 def test_deadlines_after_fork():
     at_deadline(0.0, lambda: None)
     time.sleep(0.05)  # the clock's thread runs now, and will not exist in the child

@@ -681,6 +681,7 @@ def test_dead_is_a_singleton():
     assert pickle.loads(pickle.dumps(DEAD)) is DEAD and copy.deepcopy(DEAD) is DEAD
 
 
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
 def test_steps_after_fork():
     """A forked child has none of the parent's threads, and runs steps all the same."""
     b = Builder()

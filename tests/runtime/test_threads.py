@@ -111,6 +111,7 @@ class TestWorkPool:
         assert done.wait(10) and set(result[0].values()) == {"ignore"}
         pool.close()
 
+    @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
     def test_after_fork(self):
         pool = WorkPool(1)
         done = threading.Event()

@@ -148,7 +148,7 @@ def test_callables(sess):
     y = tf.placeholder(tf.float32, [])
     f = sess.make_callable({"sum": x + y}, [x, y])
     assert f(1.0, 2.0) == {"sum": 3.0}
-    with pytest.raises(TypeError):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="Expected 2 feed values, but got 1"):
         f(1.0)
     with pytest.raises(tf.errors.InvalidArgumentError, match="at least one target"):
         sess.make_callable([])

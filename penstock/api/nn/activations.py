@@ -158,6 +158,10 @@ def log_softmax(logits: Any, axis: Any = None, name: str | None = None, dim: Any
 # -- dropout ----------------------------------------------------------------------------------------------------------
 
 
+def _is_number(value: Any) -> bool:
+    return isinstance(value, numbers.Real)
+
+
 @export("nn.dropout")
 def dropout(
     x: Any, keep_prob: Any = None, noise_shape: Any = None, seed: int | None = None, name: str | None = None, rate: Any = None
@@ -172,7 +176,7 @@ def dropout(
         rate = 1 - keep_prob
     if rate is None:
         raise ValueError(f"`rate` must be provided. Received: rate={rate}")
-    is_number = isinstance(rate, numbers.Real)
+    is_number = _is_number(rate)
     if is_number and not 0 <= rate < 1:
         raise ValueError(f"`rate` must be a scalar tensor or a float in the range [0, 1). Received: rate={rate}")
     x = convert_to_tensor(x, name="x") if not isinstance(x, Tensor) else x

@@ -423,7 +423,7 @@ def conv_transpose(
     """The transpose of `convolution`, for 1 to 3 spatial dimensions."""
     with name_scope(name, "conv_transpose", [input, filters, output_shape]) as scope:
         rank = output_shape.shape.as_list()[0] if isinstance(output_shape, Tensor) else len(output_shape)
-        spatial = rank - 2
+        spatial = (rank or 0) - 2
         ops = {1: conv1d_transpose, 2: _conv2d_transpose_v2, 3: _conv3d_transpose_v2}
         if spatial not in ops:
             raise ValueError(f"`output_shape` must be of length 3, 4 or 5. Received: output_shape={output_shape} of length {rank}")

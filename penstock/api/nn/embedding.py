@@ -101,14 +101,15 @@ def _assign(parts: list[Any], flat: Tensor, strategy: str) -> tuple[Tensor, Tens
     if strategy != "div":
         raise ValueError(f"Unrecognized partition strategy: {strategy}.Must be one of either `mod` or `div`.")
     sizes = [part.shape.dims[0].value if part.shape.dims is not None else None for part in parts]
-    if None in sizes:
+    known = [size for size in sizes if size is not None]
+    if len(known) < len(sizes):
         rows = []
         for part, size in zip(parts, sizes, strict=True):
             with _near(part):
                 rows.append(size if size is not None else array_ops.shape(part)[0])
         total: Tensor = math_reduce.reduce_sum(math_ops.cast(array_ops.stack(rows), flat.dtype))
     else:
-        total = array_ops.constant(sum(sizes), flat.dtype)
+        total = array_ops.constant(sum(known), flat.dtype)
     each, extra = total // count, total % count
     # The first `extra` parts hold one row more.
     owner = raw.Maximum(flat // (each + 1), (flat - extra) // each)

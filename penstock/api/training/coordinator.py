@@ -13,7 +13,7 @@ from typing import Any
 from penstock import errors
 from penstock.api.export import export
 
-_log = logging.getLogger("penstock")
+_log = logging.getLogger("tensorflow")  # the name that TF1 programs know
 
 
 @export("train.Coordinator")

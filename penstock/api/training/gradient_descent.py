@@ -24,7 +24,8 @@ class GradientDescentOptimizer(Optimizer):
     def _apply_dense(self, grad: Tensor, var: Any) -> Any:
         return self._training_op("ApplyGradientDescent", var, [], self._cast(self._learning_rate_tensor, var), grad)
 
-    _resource_apply_dense = _apply_dense
+    def _resource_apply_dense(self, grad: Tensor, handle: Any) -> Any:
+        return self._apply_dense(grad, handle)
 
     def _resource_apply_sparse_duplicate_indices(self, grad: Tensor, handle: Any, indices: Tensor) -> Any:
         return raw.ResourceScatterAdd(handle.handle, indices, -grad * self._cast(self._learning_rate_tensor, grad))
@@ -71,7 +72,8 @@ class MomentumOptimizer(Optimizer):
         rate, momentum = self._cast(self._learning_rate_tensor, var), self._cast(self._momentum_tensor, var)
         return self._training_op("ApplyMomentum", var, [slot], rate, grad, momentum, use_nesterov=self._use_nesterov)
 
-    _resource_apply_dense = _apply_dense
+    def _resource_apply_dense(self, grad: Tensor, handle: Any) -> Any:
+        return self._apply_dense(grad, handle)
 
     def _apply_sparse(self, grad: IndexedSlices, var: Any) -> Any:
         return self._resource_apply_sparse(grad.values, var, grad.indices)
@@ -112,7 +114,8 @@ class ProximalGradientDescentOptimizer(Optimizer):
     def _apply_dense(self, grad: Tensor, var: Any) -> Any:
         return self._training_op("ApplyProximalGradientDescent", var, [], *self._numbers(var), grad)
 
-    _resource_apply_dense = _apply_dense
+    def _resource_apply_dense(self, grad: Tensor, handle: Any) -> Any:
+        return self._apply_dense(grad, handle)
 
     def _apply_sparse(self, grad: IndexedSlices, var: Any) -> Any:
         return self._resource_apply_sparse(grad.values, var, grad.indices)

@@ -16,7 +16,7 @@ from penstock.graph.ir import Operation
 from penstock.graph.keys import GraphKeys
 from penstock.session.base import BaseSession
 
-_log = logging.getLogger("penstock")
+_log = logging.getLogger("tensorflow")  # the name that TF1 programs know
 
 
 def _scoped_name(name: str, scope: str | None) -> str:
@@ -189,7 +189,8 @@ class QueueRunner:
         definition.close_op_name = _without_scope(self.close_op.name, export_scope)
         definition.cancel_op_name = _without_scope(self.cancel_op.name, export_scope)
         definition.queue_closed_exception_types.extend(
-            errors.error_code_from_exception_type(cls) for cls in self._queue_closed_exception_types
+            errors.error_code_from_exception_type(cls)  # type: ignore[misc] # a code is an int
+            for cls in self._queue_closed_exception_types
         )
         return definition
 

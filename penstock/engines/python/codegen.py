@@ -20,7 +20,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from penstock.engines.python.expressions import expression
+from penstock.engines.python import elementwise
+from penstock.engines.python.elementwise import Fused, find_runs, write_tile
+from penstock.engines.python.expressions import expression, is_pure, makes_new
 from penstock.engines.python.structure import Assign, Branch, Call, Loop, Structured, Unstructured, structure
 from penstock.graph.ir import Operation, Tensor
 from penstock.ops.context import DEAD
@@ -40,10 +42,11 @@ class Cancelled(Exception):
 
 
 class Blame(NamedTuple):
-    """A node and the inputs it was called with."""
+    """A node, the inputs it was called with, and the innermost loop around it: its name and the number of the round."""
 
     node: Any
     inputs: list[Any]
+    loop: tuple[str, int] | None
 
 
 class Code:
@@ -58,7 +61,7 @@ class Code:
         self.has_loops = False
         self.run: Callable[..., tuple] = _not_compiled
         self.shortened: set[Operation] = set()  # nodes whose line is not a call of their kernel
-        self._lines: dict[int, tuple[Any, list[str]]] = {}
+        self._lines: dict[int, tuple[Any, list[str], tuple[str, str] | None]] = {}
         self._globals: dict[str, Any] = {}
         self._filename = ""
 
@@ -72,10 +75,10 @@ class Code:
             traceback = traceback.tb_next
         if found is None or found[0] not in self._lines:
             return None
-        node, names = self._lines[found[0]]
+        node, names, loop = self._lines[found[0]]
         known = found[1].f_locals
         inputs = [known[name] if name in known else self._globals.get(name) for name in names]
-        return Blame(node, inputs)
+        return Blame(node, inputs, None if loop is None else (loop[0], known.get(loop[1], 0)))
 
     def __del__(self) -> None:
         linecache.cache.pop(self._filename, None)
@@ -116,6 +119,8 @@ class _Writer:
         self.block = structured.block
         self.alias = structured.alias
         self.guards = structured.guards
+        self.switch_of = structured.switch_of
+        self.loops: list[tuple[str, str]] = []  # (name, name of its counter) of the loops around what is being written
         self.code = code
         self.read_ref = read_ref
         self.inputs = inputs
@@ -126,12 +131,13 @@ class _Writer:
             "predicate": predicate,
             "Cancelled": Cancelled,
             "read_ref": read_ref,
+            "count": itertools.count,
         }
         self.global_of: dict[int, str] = {}
         self.lines: list[str] = []
-        self.mapping: dict[int, tuple[Any, list[str]]] = {}
+        self.mapping: dict[int, tuple[Any, list[str], tuple[str, str] | None]] = {}
         self.kills: dict[tuple[int, ...], list[Tensor]] = {}
-        self.constants: dict[Operation, Any] = {}
+        self.tiles: list[tuple[list[str], Any, str]] = []
 
     # -- the whole --------------------------------------------------------------------------------------------------------
 
@@ -139,7 +145,9 @@ class _Writer:
         code = self.code
         args = self._frame_nodes()
         code.may_die = any(self.guards.get(t) for t in self.result_tensors)
+        self.block = find_runs(self.block, self._root, self._read_at_end())
         self._find_kills()
+        self._find_owned()
         n = len(self.block)
         if n <= PART + PART // 2:
             self.lines.append("def region(ctx, args, stop):")
@@ -172,8 +180,7 @@ class _Writer:
         silent = {
             node.op for node in self.nodes if node.op.type in _ARGS or (node.op.type in _RETVALS and not node.refs)
         }
-        self.block = [s for s in self.block if not (isinstance(s, Call) and s.node.op in silent)]
-        _drop(self.block, silent)
+        self.block = _without(self.block, silent)
         for node in results:
             if node.op.control_inputs and self.guards:
                 raise Unstructured(f"{node.op.name}: a result with control inputs among branches")
@@ -182,14 +189,17 @@ class _Writer:
     def _load_args(self, args: list[tuple[int, Tensor]]) -> None:
         for index, tensor in args:
             if tensor in self.used:
-                load = f"args[{index}]"
-                if _is_number(tensor):
-                    load += "[()]"
-                self.lines.append(f"    {self._name(tensor)} = {load}  # {tensor.op.name}")
+                self.lines.append(f"    {self._name(tensor)} = {self._load(index, tensor)}  # {tensor.op.name}")
+
+    def _load(self, index: int, tensor: Tensor) -> str:
+        """An argument; a number that may come as an array without dimensions becomes a NumPy scalar."""
+        return f"args[{index}][()]" if _is_number(tensor) and tensor.op.type in _ARGS else f"args[{index}]"
 
     def _return(self, names: Callable[[Tensor], str]) -> None:
         results = [self._result(t, names) for t in self.result_tensors]
-        self.lines.append(f"    return ({', '.join(results)}{',' if len(results) == 1 else ''})")
+        switch = next((self.switch_of[g[0][0]] for g in map(self.guards.get, self.result_tensors) if g), None)
+        inputs = [names(t) for t in switch.op.inputs] if switch is not None else ()
+        self._line(1, f"return ({', '.join(results)}{',' if len(results) == 1 else ''})", switch, inputs)
 
     def _result(self, tensor: Tensor, names: Callable[[Tensor], str]) -> str:
         """A result that is dead unless its guard holds says so here."""
@@ -257,7 +267,7 @@ class _Writer:
         for index, tensor, name in arg_names:
             if name in slots:
                 self.lines.append(
-                    f"    shared[{slots[name]}] = args[{index}]{'[()]' if _is_number(tensor) else ''}  # {tensor.op.name}"
+                    f"    shared[{slots[name]}] = {self._load(index, tensor)}  # {tensor.op.name}"
                 )
         for p in range(last):
             self.lines.append(f"    part_{p}(ctx, stop, shared)")
@@ -286,6 +296,8 @@ class _Writer:
 
     def _compile(self) -> None:
         code = self.code
+        for lines, _, _ in self.tiles:
+            self.lines += ["", *lines]
         code.source = "\n".join(self.lines) + "\n"
         code._filename = f"<penstock {code.name} #{next(_numbers)}>"
         code._lines = self.mapping
@@ -293,6 +305,8 @@ class _Writer:
         compiled: list[CodeType] = _pieces(self.lines, code._filename)
         for piece in compiled:
             exec(piece, self.globals)
+        for _, runner, name in self.tiles:
+            runner.function = self.globals[name]
         linecache.cache[code._filename] = (len(code.source), None, code.source.splitlines(True), code._filename)
         code.run = self.globals["region"]
 
@@ -337,6 +351,8 @@ class _Writer:
             for tensor in _makes(statement):
                 made.add(tensor)
                 places.setdefault(tensor, []).append(path)
+            if isinstance(statement, Fused):
+                self.used.update(node.op.outputs[0] for node in statement.nodes)
         kept = {self._root(t) for t in self._read_at_end()}
         self.used |= kept
         for tensor, paths in places.items():
@@ -358,6 +374,8 @@ class _Writer:
             return statement.node.op.inputs
         if isinstance(statement, Assign):
             return [statement.node.op.inputs[statement.index]]
+        if isinstance(statement, Fused):
+            return [*statement.arrays, *statement.numbers]
         if isinstance(statement, Branch):
             return [statement.pred]
         if isinstance(statement, Loop):
@@ -371,11 +389,13 @@ class _Writer:
             statement = block[i]
             here = (*path, i)
             if isinstance(statement, Call):
-                self._call(statement.node, indent)
+                self._call(statement.node, indent, here)
             elif isinstance(statement, Assign):
                 self._assign(statement, indent)
             elif isinstance(statement, Branch):
                 self._branch(statement, here, indent)
+            elif isinstance(statement, Fused):
+                self._fused(statement, indent)
             else:
                 self._loop(statement, here, indent)
             dying = self.kills.get(here)
@@ -387,10 +407,13 @@ class _Writer:
     def _line(self, indent: int, text: str, node: Any = None, inputs: Sequence[str] = ()) -> None:
         self.lines.append("    " * indent + text)
         if node is not None:
-            self.mapping[len(self.lines)] = (node, list(inputs))
+            self.mapping[len(self.lines)] = (node, list(inputs), self.loops[-1] if self.loops else None)
 
-    def _call(self, node: Any, indent: int) -> None:
+    def _call(self, node: Any, indent: int, path: tuple[int, ...] = ()) -> None:
         op: Operation = node.op
+        if not any(t in self.used for t in op.outputs) and is_pure(node):
+            self._line(indent, f"pass  # {op.name} = {op.type}: nobody reads it")
+            return
         inputs = [self._value(t) for t in op.inputs]
         comment = f"  # {op.name} = {op.type}" if op.outputs else f"  # {op.name}: {op.type}"
         if op.type in ("Switch", "RefSwitch", "Enter", "RefEnter"):
@@ -401,7 +424,7 @@ class _Writer:
                 if tensor in self.used:
                     self._line(indent, f"{self._name(tensor)} = {value}{comment}", node, inputs)
             return
-        text = expression(node, inputs, self._global, self.globals)
+        text = expression(node, inputs, self._global, self.globals, self._reusable(node, path))
         if text is not None:
             self.code.shortened.add(op)
         else:
@@ -415,6 +438,68 @@ class _Writer:
             names = [self._name(t) if t in self.used else "_" for t in outputs]
             text = f"{', '.join(names)}{',' if len(names) == 1 else ''} = {text}"
         self._line(indent, text + comment, node, inputs)
+
+    def _reusable(self, node: Any, path: tuple[int, ...]) -> str | None:
+        """An input whose array the node may write its result into: it dies here, it is an array that this function made, nobody
+        can have kept it or a view of it, and its size is right."""
+        out = node.op.outputs[0] if node.op.outputs else None
+        if out is None or not out.dims or None in out.dims:
+            return None
+        inputs = {self._root(t) for t in node.op.inputs}
+        for tensor in self.kills.get(path, ()):
+            if (
+                tensor in inputs
+                and tensor.dims == out.dims
+                and tensor.dtype is out.dtype
+                and self.owned.get(tensor) == path[:-1]
+            ):
+                return self._name(tensor)
+        return None
+
+    def _find_owned(self) -> None:
+        """Arrays that are new when their node has run, and whose readers all make new arrays: nobody else ever holds them."""
+        shared: set[Tensor] = set()
+        fresh: dict[Tensor, tuple[int, ...]] = {}
+        for path, statement in _paths(self.block, ()):
+            if isinstance(statement, Call):
+                new = makes_new(statement.node)
+                if new and statement.node.plain:
+                    fresh[statement.node.op.outputs[0]] = path[:-1]
+            else:
+                new = isinstance(statement, Fused)
+            if not new:
+                shared.update(self._root(t) for t in self._reads(statement))
+        self.owned = {tensor: path for tensor, path in fresh.items() if tensor not in shared}
+
+    def _fused(self, run: Fused, indent: int) -> None:
+        """Tiles if the arrays are as big and as equal as they should be, else the calls one by one."""
+        name = f"tile_{len(self.tiles)}"
+        lines, runner = write_tile(run, name, self._root, self._global)
+        self.tiles.append((lines, runner, name))
+        arrays, numbers = [self._value(t) for t in run.arrays], [self._value(t) for t in run.numbers]
+        tests = [
+            f"{arrays[0]}.size >= {elementwise.MIN_SIZE}",
+            *(f"{arrays[0]}.shape == {other}.shape" for other in arrays[1:]),
+        ]
+        tests += [f"not {number}.ndim" for t, number in zip(run.numbers, numbers) if t not in self.constants_of]
+        last = run.nodes[-1]
+        inputs = [self._value(t) for t in last.op.inputs]
+        self._line(indent, f"if {' and '.join(tests)}:")
+        outputs = [self._name(t) for t in run.outputs]
+        call = f"{self._global(runner, 'tiled')}({', '.join(arrays + numbers)})"
+        what = f"  # {len(run.nodes) + len(run.reductions)} nodes, {run.nodes[0].op.name} to {last.op.name}: see {name}"
+        self._line(indent + 1, f"{', '.join(outputs)}{',' if len(outputs) == 1 else ''} = {call}{what}", last, inputs)
+        self._line(indent, "else:")
+        own = {node.op.outputs[0] for node in run.nodes} - set(run.outputs)
+        dies: dict[int, list[str]] = {}
+        order = [*run.nodes, *run.reductions]
+        for tensor in own:
+            readers = [i for i, node in enumerate(order) if any(self._root(t) is tensor for t in node.op.inputs)]
+            dies.setdefault(max(readers, default=0), []).append(self._name(tensor))
+        for i, node in enumerate(order):
+            self._call(node, indent + 1)
+            if i in dies:
+                self._line(indent + 1, " = ".join(sorted(dies[i])) + " = None")
 
     def _assign(self, statement: Assign, indent: int) -> None:
         node, index = statement
@@ -478,8 +563,10 @@ class _Writer:
         if self._root(loop.again).dims != ():
             again = f"predicate({again})"
         inputs = [self._value(loop.again)]
-        self._line(indent, "while True:")
+        counter = f"n{len(self.loops)}"
+        self._line(indent, f"for {counter} in count():  # so that an error can tell the round")
         inner = indent + 1
+        self.loops.append((loop.name, counter))
         if loop.cond:
             self._statements(loop.cond, (*path, 0), 0, len(loop.cond), inner)
         self._line(inner, f"if not {again}: break", loop.loop_cond, inputs)
@@ -494,6 +581,7 @@ class _Writer:
                 self._line(inner, " = ".join(dying) + " = None")
         for tensor in indexes:
             self._line(inner, f"{self._name(tensor)} = {self._global(np.int32(1), 'c')}")
+        self.loops.pop()
 
     def _only_carried(self, loop: Loop, sources: list[Tensor]) -> list[str]:
         """Next values made in the body: after the hand-over, only the loop's variable holds them."""
@@ -511,6 +599,8 @@ def _makes(statement: Any) -> list[Tensor]:
         return statement.node.op.outputs
     if isinstance(statement, Loop):
         return [t for merge, _, _ in statement.carried for t in merge.op.outputs]
+    if isinstance(statement, Fused):
+        return statement.outputs
     return []
 
 
@@ -538,12 +628,20 @@ def _paths(block: list, path: tuple[int, ...]) -> Any:
             yield from _paths(sub, (*here, k))
 
 
-def _drop(block: list, silent: set[Operation]) -> None:
-    """Takes the calls of `silent` nodes out of all blocks."""
+def _without(block: list, silent: set[Operation]) -> list:
+    """The block without calls of `silent` nodes, and without branches that are empty then."""
+    result = []
     for statement in block:
-        for sub in _subblocks(statement):
-            sub[:] = [s for s in sub if not (isinstance(s, Call) and s.node.op in silent)]
-            _drop(sub, silent)
+        if isinstance(statement, Branch):
+            statement = statement._replace(yes=_without(statement.yes, silent), no=_without(statement.no, silent))
+            if not statement.yes and not statement.no:
+                continue
+        elif isinstance(statement, Loop):
+            statement = statement._replace(cond=_without(statement.cond, silent), body=_without(statement.body, silent))
+        elif isinstance(statement, Call) and statement.node.op in silent:
+            continue
+        result.append(statement)
+    return result
 
 
 def _is_number(tensor: Tensor) -> bool:

@@ -24,9 +24,31 @@ _OPERATORS = {
 }  # fmt: skip
 _COMPARES = {np.less, np.less_equal, np.greater, np.greater_equal, np.equal, np.not_equal}
 _LOGIC = {np.logical_and: "&", np.logical_or: "|"}
+_FLOAT_UFUNCS = {
+    "RealDiv": np.true_divide,
+    "Div": np.true_divide,
+    "Pow": np.power,
+}  # kernels that differ for whole numbers only
 _NUMBERS = (np.float32, np.float64, np.int32, np.int64)
 _FLOATS = (np.float32, np.float64)
 _REDUCTIONS = {"Sum": np.add, "Prod": np.multiply, "Max": np.maximum, "Min": np.minimum}
+
+
+_FRESH = frozenset(("MatMul", "Sum", "Prod", "Max", "Min", "Mean"))
+_PURE = _FRESH | frozenset((
+    "Sigmoid", "Relu", "ReluGrad", "TanhGrad", "SigmoidGrad", "BatchMatMul", "BatchMatMulV2", "Shape", "Reshape", "Transpose", "Cast", "Fill",
+    "ZerosLike", "OnesLike", "BroadcastTo", "Conv2D", "Conv2DBackpropInput", "Conv2DBackpropFilter", "BiasAdd", "BiasAddGrad",
+))  # fmt: skip
+
+
+def makes_new(node: Any) -> bool:
+    """Whether a node's result shares memory with nothing, and the node keeps nothing of its inputs."""
+    return ufunc_of(node) is not None or (node.op.type in _FRESH and original(node))
+
+
+def is_pure(node: Any) -> bool:
+    """Whether a node need not run if nobody reads what it gives."""
+    return ufunc_of(node) is not None or (node.op.type in _PURE and original(node))
 
 
 def ufunc_of(node: Any) -> np.ufunc | None:
@@ -35,22 +57,34 @@ def ufunc_of(node: Any) -> np.ufunc | None:
     if isinstance(fn, np.ufunc):
         return fn
     found = getattr(fn, "ufunc", None)
+    if (
+        found is None
+        and node.op.type in _FLOAT_UFUNCS
+        and node.op.outputs[0].dtype.np.type in _FLOATS
+        and original(node)
+    ):
+        return _FLOAT_UFUNCS[node.op.type]
     # Text is added as objects, which NumPy unwraps when they stand alone; the kernel takes care of that.
     return found if found is not None and all(t.dtype.np.kind != "O" for t in node.op.outputs) else None
 
 
 def expression(
-    node: Any, inputs: Sequence[str], name_of: Callable[[Any, str], str], known: dict[str, Any]
+    node: Any,
+    inputs: Sequence[str],
+    name_of: Callable[[Any, str], str],
+    known: dict[str, Any],
+    reusable: str | None = None,
 ) -> str | None:
     """The node as an expression over `inputs`, or None: call the kernel. `name_of(object, prefix)` names an object for the
-    generated code; `known` holds the values of names that are constants."""
+    generated code; `known` holds the values of names that are constants; the result may be written into `reusable`."""
     op: Operation = node.op
     ufunc = ufunc_of(node)
     if ufunc is not None and ufunc.nin == len(inputs) and ufunc.nout == 1:
-        return _operator(ufunc, op, inputs) or f"{name_of(ufunc, ufunc.__name__ + '_')}({', '.join(inputs)})"
-    if op.type in _REDUCTIONS and inputs[1] in known and _original(node):
+        into = [] if reusable is None else [f"out={reusable}"]
+        return _operator(ufunc, op, inputs) or f"{name_of(ufunc, ufunc.__name__ + '_')}({', '.join([*inputs, *into])})"
+    if op.type in _REDUCTIONS and inputs[1] in known and original(node):
         return _reduction(op, inputs, known[inputs[1]], name_of)
-    if op.type == "Reshape" and _original(node):
+    if op.type == "Reshape" and original(node):
         before, after = op.inputs[0].dims, op.outputs[0].dims
         if _fixed(before) and _fixed(after) and np.prod(before) == np.prod(after):
             return f"{inputs[0]}.reshape({after!r})"
@@ -90,7 +124,7 @@ def _reduction(op: Operation, inputs: Sequence[str], axes: Any, name_of: Callabl
     return f"{reduce}({inputs[0]}, {tuple(chosen)!r}, {kind}, None, {bool(op.attrs['keep_dims'])})"
 
 
-def _original(node: Any) -> bool:
+def original(node: Any) -> bool:
     """Whether the node runs the declared kernel, with nothing around it but its attributes."""
     kernel = getattr(node.fn, "func", node.fn)
     return kernel is node.op.op_def.kernel

@@ -71,11 +71,12 @@ class Loop(NamedTuple):
 
 
 class Structured(NamedTuple):
-    """The statements, whose value each tensor has, and the guards of tensors that may be dead at the end."""
+    """The statements, whose value each tensor has, the guards of tensors that may be dead, and who asks for each predicate."""
 
     block: list
     alias: dict[Tensor, Tensor]
     guards: dict[Tensor, Guard]
+    switch_of: dict[Tensor, Any]
 
 
 _ENTER, _EXIT, _NEXT = ("Enter", "RefEnter"), ("Exit", "RefExit"), ("NextIteration", "RefNextIteration")
@@ -142,7 +143,7 @@ class _Reader:
         for frame in reversed(list(self.frames.values())):  # inner loops first
             self._check(frame)
         block = self._block(_sorted(self.root.items), ())
-        return Structured(block, self.alias, {t: g for t, g in self.guards.items() if g})
+        return Structured(block, self.alias, {t: g for t, g in self.guards.items() if g}, self.switch_of)
 
     # -- one node -------------------------------------------------------------------------------------------------------
 

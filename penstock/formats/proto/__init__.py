@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from google.protobuf import descriptor_pool, message_factory, symbol_database
-from google.protobuf.internal.enum_type_wrapper import EnumTypeWrapper
-
 
 def build(namespace: dict[str, Any], serialized: bytes) -> None:
     """Fills a module's namespace with what protoc's own code would put there: DESCRIPTOR, messages, enums, values."""
+    from google.protobuf import descriptor_pool  # here and below: a slow import, which programs without protos never need
+    from google.protobuf.internal.enum_type_wrapper import EnumTypeWrapper
+
     file = descriptor_pool.Default().AddSerializedFile(serialized)
     module = namespace["__name__"]
     namespace["DESCRIPTOR"] = file
@@ -26,6 +26,8 @@ def build(namespace: dict[str, Any], serialized: bytes) -> None:
 
 
 def _message_class(descriptor: Any, module: str, qualname: str) -> type:
+    from google.protobuf import message_factory, symbol_database
+
     cls = message_factory.GetMessageClass(descriptor)
     # Where repr and pickle look for the class; for nested classes pickle asks the symbol database.
     cls.__module__ = module

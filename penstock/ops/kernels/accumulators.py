@@ -142,11 +142,13 @@ class SparseAccumulator(Accumulator):
         for i in range(1, len(shape)):
             if shape[i] != values.shape[i]:
                 raise InvalidArgumentError(f"Shape mismatch: expected values dim {i} to be {shape[i]}, got {values.shape[i]}")
-        beyond = np.flatnonzero(indices >= shape[0]) if shape else np.empty(0, np.intp)
+        # As in TF, it is the accumulator's own number of rows that counts.
+        rows = self.dims[0] if self.dims else None
+        beyond = np.flatnonzero(indices >= rows) if rows is not None else np.empty(0, np.intp)
         if beyond.size:
             at = int(beyond[0])
             raise InvalidArgumentError(
-                f"Shape mismatch: index of slice {at} exceeded limits of shape; index is {int(indices[at])} exceeded {shape[0]}"
+                f"Shape mismatch: index of slice {at} exceeded limits of shape; index is {int(indices[at])} exceeded {rows}"
             )
 
     def first(self, gradient: Any) -> Any:

@@ -14,6 +14,7 @@ from penstock.errors import InvalidArgumentError
 from penstock.ops.kernels.texts import dtype_text
 
 _INTEGER = re.compile(rb"\s*[+-]?\d+\s*\Z")
+_HEXADECIMAL = re.compile(rb"\s*[+-]?0[xX]")
 
 
 def split_record(record: bytes, delimiter: bytes, quotes: bool) -> list[bytes]:
@@ -106,7 +107,7 @@ def _number(field: bytes, dtype: DType, f: int, record: int) -> Any:
             return value
         if b"_" in field:  # Python's own way to write numbers
             raise ValueError
-        return float(field)
+        return float.fromhex(field.decode()) if _HEXADECIMAL.match(field) else float(field)
     except ValueError:
         text = field.decode(errors="replace")
         raise InvalidArgumentError(f"Field {f} in record {record} is not a valid {dtype_text(dtype)}: {text}") from None

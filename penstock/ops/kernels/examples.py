@@ -135,7 +135,7 @@ def _name(names: Sequence[bytes], i: int) -> str:
 
 
 def _any_values(features: Any, wanted: Sparse | Ragged, place: Callable[[], str]) -> np.ndarray:
-    feature = features[wanted.key] if wanted.key in features else None
+    feature = features.get(wanted.key)
     kind = None if feature is None else kind_of(feature)
     if kind is None:
         return _empty([0], wanted.dtype)
@@ -164,7 +164,7 @@ def _dense_column(features: Sequence[Any], d: Dense, prefix: Callable[[int], str
     assert d.dims is not None
     rows: list[np.ndarray] = []
     for i, row in enumerate(features):
-        feature = row[d.key] if d.key in row else None
+        feature = row.get(d.key)
         kind = None if feature is None else kind_of(feature)
         if kind is None:
             rows.append(_default_row(d, lambda i=i: prefix(i)))

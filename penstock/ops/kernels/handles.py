@@ -14,7 +14,7 @@ import numpy as np
 
 from penstock import dtypes, errors
 from penstock.graph.ir import Operation
-from penstock.ops.resources import DEFAULT_CONTAINER, Ref, ResourceHandle
+from penstock.ops.resources import DEFAULT_CONTAINER, Ref, ResourceHandle, pair_of
 
 _private = itertools.count()
 _making = threading.Lock()
@@ -79,10 +79,7 @@ def find(ctx: Any, handle: Any, cls: Any) -> Any:
             )
         container, name = handle.container, handle.name
     else:
-        parts = handle.read()
-        if np.size(parts) != 2:
-            raise errors.InvalidArgumentError("Resource handle must have 2 elements, but had shape: " + str(np.shape(parts)))
-        container, name = (part.decode() for part in np.ravel(parts))
+        container, name = pair_of(handle)
     found = ctx.resources.find(container, name, cls)
     if found is None:
         raise errors.NotFoundError(f"Resource {container}/{name}/{cls.type_name} does not exist.")

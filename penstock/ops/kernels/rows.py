@@ -7,7 +7,7 @@ same result with a few array operations.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -52,7 +52,7 @@ def passes(indices: np.ndarray) -> Iterator[Any]:
         begin = end
 
 
-_UFUNCS: dict[str, Callable[..., Any]] = {
+_UFUNCS: dict[str, np.ufunc] = {
     "add": np.add,
     "sub": np.subtract,
     "mul": np.multiply,
@@ -82,10 +82,10 @@ def scatter_rows(array: np.ndarray, rows: np.ndarray, updates: Any, how: str) ->
         # NumPy writes in order, so the last occurrence stays.
         array[rows] = updates
         return
-    function = divide if how == "div" else _UFUNCS[how]
     if array.ndim == 1 and how != "div" and array.dtype.kind in "iufc" and array.dtype.isbuiltin:
-        function.at(array, rows, updates)  # in order, and quick for vectors
+        _UFUNCS[how].at(array, rows, updates)  # in order, and quick for vectors
         return
+    function = divide if how == "div" else _UFUNCS[how]
     for positions in passes(rows):
         chosen = rows[positions]
         array[chosen] = function(array[chosen], updates if one_for_all else updates[positions])
@@ -122,7 +122,7 @@ def nd_rows(
     depth = indices.shape[-1] if indices.ndim else 0
     flat = indices.reshape(-1, depth) if depth else np.zeros((int(np.prod(indices.shape[:-1])), 0), dtype=np.int64)
     bounds = np.array(shape[:depth], dtype=np.int64)
-    bad = ((flat < 0) | (flat >= bounds)).any(axis=1)
+    bad: np.ndarray = np.any((flat < 0) | (flat >= bounds), axis=1)
     good = None
     if bad.any():
         if policy != b"IGNORE":

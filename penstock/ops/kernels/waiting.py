@@ -71,7 +71,7 @@ class WaitingRoom:
             else:
                 attempt.manager = ctx.cancellation
                 # The callback needs the lock, so that it cannot come too early.
-                attempt.token = attempt.manager.register(lambda: self._cancel(attempt))
+                attempt.token = attempt.manager.register(lambda: self._cancel(attempt, line))
                 if attempt.token is None:
                     self._give_up(attempt)
                     finished.append(attempt)
@@ -155,10 +155,11 @@ class WaitingRoom:
 
     # -- cancellation -----------------------------------------------------------------------------------------------------
 
-    def _cancel(self, attempt: Attempt) -> None:
+    def _cancel(self, attempt: Attempt, line: deque[Attempt]) -> None:
         with self.lock:
             if attempt.over:
                 return
+            line.remove(attempt)  # it may stand behind one that waits for ever
             self._give_up(attempt)
             finished = [attempt]
             self._flush(finished)

@@ -23,7 +23,7 @@ from penstock.pipeline.optimise.edit import CONTROL_FLOW
 from penstock.pipeline.place import place_body
 
 _DEEPEST = 64  # calls within calls
-_LARGEST = 100_000  # nodes that inlining may add
+_LARGEST = 20_000  # nodes that inlining may add, besides one copy of each function
 
 # Stateful ops that change nothing: whether they run matters only to those who read their results.
 _NO_EFFECT = frozenset({
@@ -65,7 +65,7 @@ class _Library:
         self.functions = graph.functions
         self.recursive: dict[str, bool] = {}
         self.fits: dict[Graph, bool] = {}
-        self.room = _LARGEST
+        self.room = _LARGEST + sum(f.size() for f in graph.functions.values())
         self.left = 0
 
     def inlinable(self, graph: Graph) -> list[tuple[Operation, Graph]]:

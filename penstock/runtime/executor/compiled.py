@@ -16,14 +16,15 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from penstock import errors
-from penstock.engines.python.codegen import Cancelled, Code, generate
+from penstock.engines.python import elementwise
+from penstock.engines.python.codegen import Blame, Cancelled, Code, generate
 from penstock.engines.python.structure import PASSES_ON, Unstructured
 from penstock.graph.ir import Operation
 from penstock.ops.context import DEAD, OpContext
 from penstock.runtime.kernels import read_ref, ref_inputs
 from penstock.runtime.quiet import enter, leave
 from penstock.runtime.story import as_op_error, explain
-from penstock.runtime.threads import run_blocking
+from penstock.runtime.threads import parallel_for, run_blocking
 
 if TYPE_CHECKING:
     from penstock.runtime.devices import Device
@@ -34,6 +35,9 @@ WARM = 3
 AT_ONCE = 150
 """Up to so many nodes are compiled in the step that finds them warm."""
 OFF, ON, EAGER = 0, 1, 2
+_OFF_TEXT = "generated code is switched off"
+
+elementwise.parallel_for = parallel_for
 
 _log = logging.getLogger("penstock.regions")
 
@@ -94,13 +98,13 @@ class CompiledProgram:
         blame = self.code.blame(error.__traceback__)
         if blame is None:
             return as_op_error(error)
-        node, inputs = blame
+        node, inputs, loop = blame
         op = node.op
-        if op in self.code.shortened:
-            error = _kernels_own(node, inputs) or error
-        elif isinstance(error, ValueError) and not node.plain:
-            error = _wrong_number(error, op) or error
-        return explain(error, op, device.name, inputs, f"running step {step.step_id}", step.depth == 0)
+        told = own_words(error, blame, self.code)
+        doing = f"running step {step.step_id}"
+        if loop is not None:
+            doing += f", iteration {loop[1]} of loop '{loop[0]}'"
+        return explain(told, op, device.name, inputs, doing, step.depth == 0)
 
 
 def _kernels_own(node: Any, inputs: list[Any]) -> Exception | None:
@@ -127,10 +131,11 @@ def _wrong_number(error: ValueError, op: Operation) -> errors.InternalError | No
 class Compiler:
     """Watches a partition warm up and compiles it once. `program` is there when it is done."""
 
-    __slots__ = ("_begun", "_limit", "_n_args", "_nodes", "_runs", "program")
+    __slots__ = ("_begun", "_limit", "_n_args", "_nodes", "_runs", "program", "reason")
 
     def __init__(self, nodes: Sequence[NodePlan], n_args: int, has_loops: bool) -> None:
         self.program: CompiledProgram | None = None
+        self.reason = _OFF_TEXT
         self._nodes = nodes
         self._n_args = n_args
         self._runs = 0
@@ -153,22 +158,61 @@ class Compiler:
                 run_blocking(self.compile)
         return self.program
 
+    def find(self) -> CompiledProgram | None:
+        """The program, compiled now if need be."""
+        if self.program is None and mode() != OFF and self.reason == _OFF_TEXT:
+            self.compile()
+        return self.program
+
+    def source(self) -> str:
+        """The source of the program, if there is one."""
+        return "" if self.program is None else self.program.code.source
+
     def compile(self) -> None:
         """Compiles now."""
         self._begun = True
-        self.program = compiled(self._nodes, self._n_args)
+        try:
+            self.program = compiled(self._nodes, self._n_args)
+        except Unstructured as reason:
+            self.reason = str(reason)
+            _log.debug("Left to the dataflow executor: %s", reason)
 
 
-def compiled(nodes: Sequence[NodePlan], n_args: int) -> CompiledProgram | None:
-    """The program of a partition whose nodes are all synchronous; None, with a line in the log, if it has none."""
+def compiled(nodes: Sequence[NodePlan], n_args: int) -> CompiledProgram:
+    """The program of a partition whose nodes are all synchronous. Raises Unstructured."""
     prepare(nodes)
     try:
         return CompiledProgram(generate(nodes, "partition", read_ref), n_args)
-    except Unstructured as reason:
-        _log.debug("Left to the dataflow executor: %s", reason)
     except RecursionError:
-        _log.debug("Left to the dataflow executor: control flow is nested too deeply")
-    return None
+        raise Unstructured("control flow is nested too deeply") from None
+
+
+class RegionKernel:
+    """The kernel of a `_Region` node: `kernel(ctx, *inputs)` gives the list of its outputs."""
+
+    __slots__ = ("code",)
+
+    def __init__(self, nodes: Sequence[NodePlan], body: Any) -> None:
+        prepare(nodes)
+        self.code = generate(nodes, "region", read_ref, body.inputs, body.outputs)
+
+    def __call__(self, ctx: OpContext, *inputs: Any) -> tuple:
+        return self.code.run(ctx, inputs, _NEVER)
+
+    def blame(self, error: BaseException) -> tuple[BaseException, Operation, list[Any]] | None:
+        """What really failed: the error as its kernel tells it, the node, and the node's inputs."""
+        blame = self.code.blame(error.__traceback__)
+        return None if blame is None else (own_words(error, blame, self.code), blame.node.op, blame.inputs)
+
+
+def own_words(error: BaseException, blame: Blame, code: Code) -> BaseException:
+    """The error as the node's kernel tells it, where the generated line says it differently."""
+    node = blame.node
+    if node.op in code.shortened:
+        return _kernels_own(node, blame.inputs) or error
+    if isinstance(error, ValueError) and not node.plain:
+        return _wrong_number(error, node.op) or error
+    return error
 
 
 def prepare(nodes: Sequence[NodePlan]) -> None:

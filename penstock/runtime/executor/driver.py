@@ -385,7 +385,10 @@ class Driver:
         state = it.state
         step = state.step
         if step.error is None:
-            self._abort(step, explain(error, node.op, state.ctx.device.name, inputs, doing(step, it), step.depth == 0))
+            op = node.op
+            if op.type == "_Region":
+                error, op, inputs = node.fn.blame(error) or (error, op, inputs)  # type: ignore[attr-defined]
+            self._abort(step, explain(error, op, state.ctx.device.name, inputs, doing(step, it), step.depth == 0))
         state.drop(it)
 
     def _callback_failed(self, completion: Completion | None, error: Exception) -> None:
@@ -479,9 +482,10 @@ class Driver:
         step.busy = len(executors)
         states = []
         for executor in executors:
-            executor.plan.connect()
+            plan = executor.plan_for(step)
+            plan.connect()
             state = PartitionState(
-                executor.plan, self.ready, self._partition_over, step, OpContext(step, executor.device)
+                plan, self.ready, self._partition_over, step, OpContext(step, executor.device)
             )
             if step.collector is not None:
                 state.record = step.collector.recorder(executor.device.name)

@@ -33,11 +33,11 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock import errors
-from penstock.graph.ir import Graph, Operation
+from penstock.graph.ir import Graph, Operation, Tensor
 from penstock.runtime.devices import Device
-from penstock.runtime.executor.compiled import Compiler
+from penstock.runtime.executor.compiled import Compiler, RegionKernel
 from penstock.runtime.executor.straight import StraightProgram, straight_program
-from penstock.runtime.kernels import RefInputs, bind_node, ref_inputs
+from penstock.runtime.kernels import RefInputs, bind_node, carries_ref, ref_inputs
 from penstock.runtime.resources import OpSegment
 
 PLAIN = 0  # synchronous, no context, one plain output that is never dead
@@ -53,6 +53,10 @@ _FLOW_KINDS = {
 _STRAIGHT_KINDS = frozenset({PLAIN, SYNC, HEAVY, NOOP})
 _TRANSFER = frozenset({"_Send", "_Recv", "_HostSend", "_HostRecv"})
 _MAY_DIE = frozenset({"_Recv", "_HostRecv", "_SwitchN"})
+
+
+Regions = Callable[[Graph, Callable[[Operation], bool], Callable[[Tensor], bool]], "Graph | None"]
+"""pipeline.regions.group: (graph, is the node simple, does the edge carry a variable) -> the graph with regions."""
 
 
 class FramePlan:
@@ -144,6 +148,12 @@ class ExecutorPlan:
         self.compiler = Compiler(self.nodes, self.n_args, has_loops) if is_synchronous else None
         if not is_straight:
             self.connect()
+
+    def with_regions(self, regions: Regions, device: Device, segment: OpSegment | None) -> ExecutorPlan | None:
+        """The plan of the same partition with its simple nodes grouped by `regions`; None if that gains nothing."""
+        simple = {node.op for node in self.nodes if node.kind in (PLAIN, SYNC, HEAVY) and not node.transfer and not node.may_die}
+        graph = regions(self.nodes[0].op.graph, simple.__contains__, carries_ref) if len(simple) > 1 else None
+        return None if graph is None else ExecutorPlan(graph, device, segment)
 
     def connect(self) -> None:
         """Lays out frames, slots and edges."""
@@ -265,6 +275,12 @@ def _bind(node: NodePlan, device: Device, segment: OpSegment | None) -> None:
     op = node.op
     if node.kind != SYNC:
         node.refs = ref_inputs(op)
+        return
+    if op.type == "_Region":
+        inner = [NodePlan(part, i) for i, part in enumerate(op.attrs["body"].ops)]
+        for part in inner:
+            _bind(part, device, segment)
+        node.fn, node.needs_ctx, node.plain = RegionKernel(inner, op.attrs["body"]), True, False
         return
     bound = bind_node(op, device, segment)
     node.fn, node.needs_ctx, node.plain = bound.fn, bound.needs_ctx, bound.plain

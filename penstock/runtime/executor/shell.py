@@ -15,12 +15,14 @@ from typing import Any
 from penstock import errors
 from penstock.graph.ir import Graph
 from penstock.runtime.devices import Device
+from penstock.runtime.executor.compiled import AT_ONCE, EAGER, OFF, WARM, RegionKernel, mode
 from penstock.runtime.executor.completion import Completion
 from penstock.runtime.executor.driver import Driver
-from penstock.runtime.executor.plan import ExecutorPlan
+from penstock.runtime.executor.plan import ExecutorPlan, Regions
 from penstock.runtime.executor.step import Step
 from penstock.runtime.resources import OpSegment
 from penstock.runtime.story import as_op_error
+from penstock.runtime.threads import run_blocking
 
 __all__ = ["Completion", "Driver", "Executor", "Step", "run_step", "run_step_async"]
 
@@ -29,19 +31,54 @@ class Executor:
     """One partition graph, ready to run any number of times, also at the same time.
 
     `segment` keeps the kernels' state across signatures of a session; `library` is the FunctionRuntime for nodes that call
-    functions.
+    functions; `regions` groups nodes of a partition that the dataflow executor runs, once it is warm.
     """
 
-    __slots__ = ("_chooser", "compiler", "device", "graph", "library", "plan", "straight")
+    __slots__ = ("_chooser", "_launches", "_regional", "_regions", "compiler", "device", "graph", "library", "plan", "segment", "straight")
 
-    def __init__(self, graph: Graph, device: Device, segment: OpSegment | None = None, library: Any = None) -> None:
+    def __init__(
+        self, graph: Graph, device: Device, segment: OpSegment | None = None, library: Any = None, regions: Regions | None = None
+    ) -> None:
         self.graph = graph
         self.device = device
         self.library = library
         self.plan = ExecutorPlan(graph, device, segment)
         self.straight = self.plan.straight
         self.compiler = self.plan.compiler
+        self.segment = segment
         self._chooser = _Chooser() if self.plan.wide else None
+        self._regions = None if mode() == OFF else regions
+        self._regional: ExecutorPlan | None = None
+        self._launches = 0
+
+    def plan_for(self, step: Step) -> ExecutorPlan:
+        """The plan by which the dataflow executor runs `step`: node by node where every node is to be traced."""
+        if step.collector is not None or self.plan.wide:
+            return self.plan
+        if self._regional is not None or self._regions is None:
+            return self._regional or self.plan
+        self._launches += 1
+        if self._launches > (0 if mode() == EAGER else WARM):
+            regions, self._regions = self._regions, None
+            if len(self.plan.nodes) <= AT_ONCE or mode() == EAGER:
+                self._group(regions)
+            else:
+                run_blocking(lambda: self._group(regions))
+        return self._regional or self.plan
+
+    def _group(self, regions: Regions) -> None:
+        self._regional = self.plan.with_regions(regions, self.device, self.segment)
+
+    def source(self) -> str:
+        """The Python source that this partition runs as when it is warm, or a comment that says why there is none."""
+        if self.compiler is not None and self.compiler.find() is not None:
+            return self.compiler.source()
+        reason = "it has asynchronous kernels or transfers" if self.compiler is None else self.compiler.reason
+        regional = self._regional
+        if regional is None and self._regions is not None:
+            regional = self.plan.with_regions(self._regions, self.device, self.segment)
+        codes = [n.fn.code.source for n in regional.nodes if isinstance(n.fn, RegionKernel)] if regional is not None else []
+        return "\n".join([f"# on the dataflow executor: {reason}; {len(codes)} regions", *codes])
 
 
 class _Chooser:

@@ -94,14 +94,14 @@ class Step:
             self._cancellation = CancellationManager(self._outer_cancellation)
         return self._cancellation
 
-    def call_function(self, func: Any, args: list[Any], done: Callable[..., Any]) -> None:
+    def call_function(self, func: Any, args: list[Any], done: Callable[..., Any], device: Any = None) -> None:
         """See OpContext.call."""
         if self.functions is None or self.driver is None:
             done(
                 None, errors.FailedPreconditionError(f"Cannot call function {func}: this step has no function library")
             )
             return
-        self.functions.call(self, func, args, done)
+        self.functions.call(self, func, args, done, device)
 
     def run_blocking(self, function: Callable[[], Any]) -> None:
         run_blocking(function)

@@ -1,0 +1,54 @@
+"""Heavy CPU kernels through oneDNN, called by ctypes: convolutions, products, pooling, normalisation, softmax.
+
+library      the shared library: found, loaded, checked; threads, forks
+primitives   compiled code for fixed shapes, cached; memory objects, scratchpads, constant weights
+plan         layouts and thresholds that all plans share
+conv, matmul, pool, norm   plans: a primitive and the reorders around it, run with arrays
+kernels      TF's ops: which nodes and sizes go to oneDNN, and which stay with NumPy
+fused        convolutions and products with bias, activation and sum in one call; batch norm folded into weights
+
+`install()` offers the kernels to `graph.bind`. Nothing is loaded before a node of such an op is bound, and the library not before a
+call is large enough for it. PENSTOCK_ENGINES=numpy switches it off. Where there is no library, NumPy computes, which the log says once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from penstock.graph.bind import offer
+
+COVERED = (
+    "AvgPool", "AvgPool3D", "AvgPool3DGrad", "AvgPoolGrad", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "Conv2D",
+    "Conv2DBackpropFilter", "Conv2DBackpropFilterV2", "Conv2DBackpropInput", "Conv2DBackpropInputV2", "Conv3D",
+    "Conv3DBackpropFilterV2", "Conv3DBackpropInputV2", "DepthwiseConv2dNative", "DepthwiseConv2dNativeBackpropFilter",
+    "DepthwiseConv2dNativeBackpropInput", "FusedBatchNorm", "FusedBatchNormGrad", "FusedBatchNormGradV2", "FusedBatchNormGradV3",
+    "FusedBatchNormV2", "FusedBatchNormV3", "LogSoftmax", "MatMul", "MaxPool", "MaxPool3D", "MaxPoolGrad", "Softmax",
+)  # fmt: skip
+
+budget: Callable[[], int] | None = None
+"""How many threads the process has, as the runtime counts them."""
+
+
+def install(threads: Callable[[], int] | None = None) -> None:
+    """Offers oneDNN's kernels; `threads()` tells how many threads they may use unless `set_threads` says otherwise."""
+    global budget
+    budget = threads
+    for name in COVERED:
+        offer(name, "onednn", _lazily(name))
+
+
+def _lazily(name: str) -> Callable[..., Any]:
+    def maker(op: Any, kernel: Callable[..., Any]) -> Callable[..., Any] | None:
+        from penstock.engines.onednn.kernels import MAKERS
+
+        return MAKERS[name](op, kernel)
+
+    return maker
+
+
+def set_threads(number: int) -> None:
+    """Sets how many threads one kernel may use (`intra_op_parallelism_threads`)."""
+    from penstock.engines.onednn import library
+
+    library.set_threads(number)

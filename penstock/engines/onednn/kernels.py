@@ -1,0 +1,472 @@
+"""Kernels of TF's ops through oneDNN: for each op a maker that `graph.bind` asks when a node is bound.
+
+A maker looks at the node's attributes and gives a kernel with the inputs of NumPy's one, or None if oneDNN has nothing for such a node.
+The kernel remembers the plan for the shapes it met last; for new shapes it asks for another, and where there is none (sizes too small
+to be worth it, empty arrays, shapes that do not fit) it calls NumPy's kernel, which also words every error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from penstock import errors
+from penstock.engines.onednn import conv, matmul, norm, pool
+from penstock.engines.onednn import library as lib
+from penstock.engines.onednn.library import Library, OneDnnError
+from penstock.engines.onednn.primitives import BFLOAT16, CODES, FLOAT32
+from penstock.graph.ir import Operation, Tensor
+from penstock.ops.kernels.window import Layout, layout, slides_of
+
+Kernel = Callable[..., Any]
+
+# Below these sizes NumPy is at least as quick, or the time does not matter and loading and compiling would.
+MIN_CONV_FLOPS = 2e5
+MIN_DEPTHWISE_FLOPS = 2e4
+MIN_GEMM_FLOPS = 2e7
+MIN_BATCH_FLOPS = 2e6
+MIN_NARROW_FLOPS = 1e5
+MIN_POOL_SIZE = 4096
+MIN_NORM_SIZE = 8192
+MIN_SOFTMAX_SIZE = 8192
+
+
+def library_for(dtype: np.dtype) -> Library | None:
+    """The library, if it computes with that type on this CPU."""
+    library = lib.get()
+    return None if library is None or (dtype == BFLOAT16 and not library.has_bf16) else library
+
+
+def is_constant(tensor: Tensor) -> bool:
+    """True if the tensor is the same array in every step."""
+    while tensor.op.type == "Identity":
+        tensor = tensor.op.inputs[0]
+    return tensor.op.type == "Const"
+
+
+def _remembering(op: Operation, fallback: Kernel, key_of: Kernel, prepare: Kernel) -> Kernel:
+    """A kernel that asks `prepare(*inputs)` for a function of the inputs whenever `key_of(*inputs)` changes; None means `fallback`."""
+    last: tuple[Any, Kernel] = (None, fallback)
+
+    def kernel(*inputs: Any) -> Any:
+        nonlocal last
+        key = key_of(*inputs)
+        known, run = last
+        if known != key:
+            run = prepare(*inputs) or fallback
+            last = (key, run)
+        try:
+            return run(*inputs)
+        except OneDnnError as error:
+            last = (key, fallback)
+            if error.status != lib.FORKED:  # that one has been told already
+                lib.log.warning("%s in '%s' (%s); NumPy computes it", error, op.name, op.type)
+            return fallback(*inputs)
+
+    return kernel
+
+
+def _shape_1(x: Any) -> Any:
+    return x.shape
+
+
+def _shapes_2(x: Any, y: Any) -> Any:
+    return x.shape, y.shape
+
+
+# -- convolutions -------------------------------------------------------------------------------------------------------
+
+
+class _Window:
+    """The attributes of a convolution: geometry for shapes."""
+
+    def __init__(self, op: Operation, is_depthwise: bool) -> None:
+        a = op.attrs
+        self.lay: Layout = layout(a["data_format"])
+        self.strides, self.padding = a["strides"], a["padding"]
+        self.dilations = a.get("dilations") or (1,) * self.lay.rank
+        self.explicit = a.get("explicit_paddings", ())
+        self.dtype: np.dtype = a["T"].np
+        self.is_depthwise = is_depthwise
+
+    @property
+    def is_supported(self) -> bool:
+        rank = self.lay.rank
+        return (
+            self.dtype in CODES
+            and len(self.strides) == len(self.dilations) == rank
+            and all(v[0] == v[self.lay.channel] == 1 for v in (self.strides, self.dilations))
+        )
+
+    def spec(self, x: Sequence[int], filter: Sequence[int], dy: Sequence[int] | None = None) -> conv.Spec | None:
+        """The convolution of these shapes; None if they do not fit, are empty, or too small."""
+        lay = self.lay
+        if len(x) != lay.rank or len(filter) != lay.rank or 0 in x or 0 in filter:
+            return None
+        depth = x[lay.channel]
+        if self.is_depthwise:
+            if filter[-2] != depth:
+                return None
+            groups, out_depth = depth, depth * filter[-1]
+        else:
+            groups, out_depth = depth // filter[-2], filter[-1]
+            if not groups or depth % filter[-2] or out_depth % groups:
+                return None
+        try:
+            slides = slides_of(lay, lay.of_spatial(x), filter[:-2], self.strides, self.padding, self.dilations, self.explicit)
+        except errors.InvalidArgumentError:
+            return None
+        spec = conv.Spec(x[0], depth, out_depth, groups, tuple(slides), lay.channels_last, self.dtype, self.is_depthwise)
+        least = MIN_DEPTHWISE_FLOPS if self.is_depthwise else MIN_CONV_FLOPS
+        if any(s.out <= 0 for s in slides) or spec.flops < least:
+            return None
+        return spec if dy is None or tuple(dy) == spec.shape(spec.dst_dims) else None
+
+
+def conv_forward(is_depthwise: bool) -> Kernel:
+    """Conv2D, Conv3D, DepthwiseConv2dNative."""
+
+    def maker(op: Operation, fallback: Kernel) -> Kernel | None:
+        window = _Window(op, is_depthwise)
+        if not window.is_supported:
+            return None
+        constant = is_constant(op.inputs[1])
+
+        def prepare(x: np.ndarray, filter: np.ndarray) -> Kernel | None:
+            spec = window.spec(x.shape, filter.shape)
+            library = library_for(window.dtype) if spec else None
+            plan = conv.forward(library, spec) if library and spec else None
+            return plan and (plan.run_constant if constant else plan.run)
+
+        return _remembering(op, fallback, _shapes_2, prepare)
+
+    return maker
+
+
+def _sizes(value: Any) -> tuple[int, ...]:
+    return tuple(np.asarray(value).ravel().tolist())
+
+
+def conv_backward_input(is_depthwise: bool, from_sizes: bool = True) -> Kernel:
+    """...BackpropInput(input_sizes or input, filter, out_backprop)."""
+
+    def maker(op: Operation, fallback: Kernel) -> Kernel | None:
+        window = _Window(op, is_depthwise)
+        if not window.is_supported:
+            return None
+        lay = window.lay
+
+        def key_of(x: Any, filter: np.ndarray, dy: np.ndarray) -> Any:
+            return x.tobytes() if from_sizes else x.shape, filter.shape, dy.shape
+
+        def prepare(x: Any, filter: np.ndarray, dy: np.ndarray) -> Kernel | None:
+            sizes = _sizes(x) if from_sizes else x.shape
+            if len(sizes) == lay.rank - 2 and filter.ndim == dy.ndim == lay.rank:
+                sizes = lay.build(dy.shape[0], sizes, filter.shape[-2])
+            spec = window.spec(sizes, filter.shape, dy.shape)
+            library = library_for(window.dtype) if spec else None
+            plan = conv.backward_input(library, spec) if library and spec else None
+            if plan is None:
+                return None
+            run = plan.run
+            return lambda _, filter, dy: run(filter, dy)
+
+        return _remembering(op, fallback, key_of, prepare)
+
+    return maker
+
+
+def conv_backward_filter(is_depthwise: bool, from_sizes: bool = True) -> Kernel:
+    """...BackpropFilter(input, filter_sizes or filter, out_backprop)."""
+
+    def maker(op: Operation, fallback: Kernel) -> Kernel | None:
+        window = _Window(op, is_depthwise)
+        if not window.is_supported:
+            return None
+
+        def key_of(x: np.ndarray, filter: Any, dy: np.ndarray) -> Any:
+            return x.shape, filter.tobytes() if from_sizes else filter.shape, dy.shape
+
+        def prepare(x: np.ndarray, filter: Any, dy: np.ndarray) -> Kernel | None:
+            spec = window.spec(x.shape, _sizes(filter) if from_sizes else filter.shape, dy.shape)
+            library = library_for(window.dtype) if spec else None
+            plan = conv.backward_filter(library, spec) if library and spec else None
+            if plan is None:
+                return None
+            run = plan.run
+            return lambda x, _, dy: run(x, dy)
+
+        return _remembering(op, fallback, key_of, prepare)
+
+    return maker
+
+
+# -- products -----------------------------------------------------------------------------------------------------------
+
+
+def product(a_flag: str, b_flag: str, types: Sequence[str], same_batches: bool = False) -> Kernel:
+    """MatMul and the batched products; `types` are the attributes that must all be one type."""
+
+    def maker(op: Operation, fallback: Kernel) -> Kernel | None:
+        dtype = op.attrs[types[0]].np
+        if dtype not in CODES or any(op.attrs[name].np != dtype for name in types):
+            return None
+        across_a, across_b = op.attrs[a_flag], op.attrs[b_flag]
+
+        def prepare(a: np.ndarray, b: np.ndarray) -> Kernel | None:
+            if min(a.ndim, b.ndim) < 2 or max(a.ndim, b.ndim) > 12 or not a.size or not b.size:
+                return None
+            if a.shape[-2 if across_a else -1] != b.shape[-1 if across_b else -2] or (same_batches and a.shape[:-2] != b.shape[:-2]):
+                return None
+            spec = matmul.Spec(a.shape, b.shape, across_a, across_b, dtype)
+            try:
+                rank, flops = len(spec.shape), spec.flops
+            except ValueError:  # batches that do not broadcast
+                return None
+            least = MIN_NARROW_FLOPS if dtype != FLOAT32 else MIN_GEMM_FLOPS if rank == 2 else MIN_BATCH_FLOPS
+            library = library_for(dtype) if flops >= least else None
+            plan = matmul.matmul(library, spec) if library else None
+            return plan and plan.run
+
+        return _remembering(op, fallback, _shapes_2, prepare)
+
+    return maker
+
+
+# -- pooling ------------------------------------------------------------------------------------------------------------
+
+
+class _Pooling:
+    """The attributes of a pooling: geometry for shapes."""
+
+    def __init__(self, op: Operation, alg: int) -> None:
+        a = op.attrs
+        self.alg = alg
+        self.dtype: np.dtype = a["T"].np
+        self.ksize, self.strides, self.padding = a["ksize"], a["strides"], a["padding"]
+        self.explicit = a.get("explicit_paddings", ())
+        self.format = a["data_format"]
+
+    @property
+    def is_supported(self) -> bool:
+        if self.dtype not in CODES or self.format not in (b"NHWC", b"NCHW", b"NDHWC", b"NCDHW"):
+            return False
+        self.lay = layout(self.format)
+        if not len(self.ksize) == len(self.strides) == self.lay.rank:
+            return False
+        return min(self.ksize) > 0 and all(v[0] == v[self.lay.channel] == 1 for v in (self.ksize, self.strides))
+
+    def spec(self, x: Sequence[int]) -> pool.Spec | None:
+        lay = self.lay
+        if len(x) != lay.rank or int(np.prod(x)) < max(MIN_POOL_SIZE, 1):
+            return None
+        try:
+            slides = slides_of(
+                lay, lay.of_spatial(x), lay.of_spatial(self.ksize), self.strides, self.padding, explicit_paddings=self.explicit
+            )
+        except errors.InvalidArgumentError:
+            return None
+        if any(s.out <= 0 or s.before >= s.window or s.after >= s.window for s in slides):
+            return None
+        return pool.Spec(self.alg, x[0], x[lay.channel], tuple(slides), lay.channels_last, self.dtype)
+
+
+def pool_forward(alg: int) -> Kernel:
+    """MaxPool, AvgPool and their three-dimensional versions."""
+
+    def maker(op: Operation, fallback: Kernel) -> Kernel | None:
+        pooling = _Pooling(op, alg)
+        if not pooling.is_supported:
+            return None
+
+        def prepare(x: np.ndarray) -> Kernel | None:
+            spec = pooling.spec(x.shape)
+            library = library_for(pooling.dtype) if spec else None
+            plan = pool.forward(library, spec) if library and spec else None
+            return plan and plan.run
+
+        return _remembering(op, fallback, _shape_1, prepare)
+
+    return maker
+
+
+def max_pool_backward(op: Operation, fallback: Kernel) -> Kernel | None:
+    """MaxPoolGrad(orig_input, orig_output, grad)."""
+    pooling = _Pooling(op, lib.POOLING_MAX)
+    if not pooling.is_supported:
+        return None
+
+    def key_of(x: np.ndarray, y: np.ndarray, dy: np.ndarray) -> Any:
+        return x.shape, y.shape, dy.shape
+
+    def prepare(x: np.ndarray, y: np.ndarray, dy: np.ndarray) -> Kernel | None:
+        spec = pooling.spec(x.shape)
+        if spec is None or not y.shape == dy.shape == spec.shape(spec.dst_dims):
+            return None
+        library = library_for(pooling.dtype)
+        plan = pool.backward(library, spec) if library else None
+        return plan and plan.run
+
+    return _remembering(op, fallback, key_of, prepare)
+
+
+def avg_pool_backward(op: Operation, fallback: Kernel) -> Kernel | None:
+    """AvgPoolGrad(orig_input_shape, grad) and AvgPool3DGrad."""
+    pooling = _Pooling(op, lib.POOLING_AVG_EXCLUDE_PADDING)
+    if not pooling.is_supported:
+        return None
+
+    def key_of(sizes: np.ndarray, dy: np.ndarray) -> Any:
+        return sizes.tobytes(), dy.shape
+
+    def prepare(sizes: np.ndarray, dy: np.ndarray) -> Kernel | None:
+        spec = pooling.spec(_sizes(sizes))
+        if spec is None or dy.shape != spec.shape(spec.dst_dims):
+            return None
+        library = library_for(pooling.dtype)
+        plan = pool.backward(library, spec) if library else None
+        if plan is None:
+            return None
+        run = plan.run
+        return lambda _, dy: run(dy)
+
+    return _remembering(op, fallback, key_of, prepare)
+
+
+# -- normalisation ------------------------------------------------------------------------------------------------------
+
+_LAST = {b"NHWC": True, b"NDHWC": True, b"NCHW": False, b"NCDHW": False}
+
+
+def _batch_spec(op: Operation, x: np.ndarray, vectors: Sequence[np.ndarray]) -> norm.BatchSpec | None:
+    last = _LAST[op.attrs["data_format"]]
+    if x.ndim not in (4, 5) or x.size < max(MIN_NORM_SIZE, 1):
+        return None
+    dims = (x.shape[0], x.shape[-1], *x.shape[1:-1]) if last else x.shape
+    if any(v.shape != (dims[1],) for v in vectors):
+        return None
+    return norm.BatchSpec(dims, last, x.dtype, op.attrs["epsilon"], op.attrs["is_training"])
+
+
+def _is_batch_type(op: Operation) -> bool:
+    statistics = op.attrs.get("U", op.attrs["T"]).np
+    return op.attrs["T"].np in CODES and statistics == FLOAT32 and op.attrs["data_format"] in _LAST
+
+
+def batch_norm(results: int) -> Kernel:
+    """FusedBatchNorm, V2, V3 with that many outputs."""
+
+    def maker(op: Operation, fallback: Kernel) -> Kernel | None:
+        if not _is_batch_type(op):
+            return None
+        factor, is_training = op.attrs["exponential_avg_factor"], op.attrs["is_training"]
+        given = not is_training or factor != 1.0  # whether mean and variance take part
+        more = [np.zeros((), np.float32)] * (results - 5)
+
+        def key_of(x: np.ndarray, scale: np.ndarray, offset: np.ndarray, mean: np.ndarray, variance: np.ndarray) -> Any:
+            return x.shape, scale.shape, offset.shape, mean.shape, variance.shape
+
+        def prepare(x: np.ndarray, scale: np.ndarray, offset: np.ndarray, mean: np.ndarray, variance: np.ndarray) -> Kernel | None:
+            spec = _batch_spec(op, x, (scale, offset, mean, variance) if given else (scale, offset))
+            library = library_for(x.dtype) if spec else None
+            plan = norm.batch_forward(library, spec) if library and spec else None
+            if plan is None:
+                return None
+            run = plan.run
+            if not is_training:
+                return lambda x, scale, offset, mean, variance: [run(x, scale, offset, mean, variance), mean, variance, mean, variance, *more]
+            count = x.size // scale.shape[0]
+            unbiased, rate = np.float32(count / max(count - 1, 1)), np.float32(factor)
+
+            def train(x: np.ndarray, scale: np.ndarray, offset: np.ndarray, mean: np.ndarray, variance: np.ndarray) -> list[np.ndarray]:
+                y, batch_mean, batch_variance = run(x, scale, offset)
+                # The variance handed on for moving averages is the unbiased one.
+                new_mean, new_variance = batch_mean, batch_variance * unbiased
+                if given:
+                    new_mean = (1 - rate) * mean + rate * new_mean
+                    new_variance = (1 - rate) * variance + rate * new_variance
+                return [y, new_mean, new_variance, batch_mean, batch_variance, *more]
+
+            return train
+
+        return _remembering(op, fallback, key_of, prepare)
+
+    return maker
+
+
+def batch_norm_backward(op: Operation, fallback: Kernel) -> Kernel | None:
+    """FusedBatchNormGrad, V2 and V3 (whose last input is not used)."""
+    if not _is_batch_type(op):
+        return None
+    nothing = np.zeros(0, np.float32)
+
+    def key_of(dy: np.ndarray, x: np.ndarray, scale: np.ndarray, mean: np.ndarray, variance: np.ndarray, *_: Any) -> Any:
+        return dy.shape, x.shape, scale.shape, mean.shape, variance.shape
+
+    def prepare(dy: np.ndarray, x: np.ndarray, scale: np.ndarray, mean: np.ndarray, variance: np.ndarray, *_: Any) -> Kernel | None:
+        spec = _batch_spec(op, x, (scale, mean, variance)) if dy.shape == x.shape else None
+        library = library_for(x.dtype) if spec else None
+        plan = norm.batch_backward(library, spec) if library and spec else None
+        if plan is None:
+            return None
+        run = plan.run
+        return lambda dy, x, scale, mean, variance, *_: [*run(dy, x, scale, mean, variance), nothing, nothing]
+
+    return _remembering(op, fallback, key_of, prepare)
+
+
+def softmax(alg: int) -> Kernel:
+    """Softmax and LogSoftmax, over the last dimension."""
+
+    def maker(op: Operation, fallback: Kernel) -> Kernel | None:
+        dtype = op.attrs["T"].np
+        if dtype not in CODES:
+            return None
+
+        def prepare(x: np.ndarray) -> Kernel | None:
+            if x.ndim < 1 or x.size < max(MIN_SOFTMAX_SIZE, 1):
+                return None
+            library = library_for(dtype)
+            classes = x.shape[-1]
+            plan = norm.softmax(library, norm.SoftmaxSpec(alg, x.size // classes, classes, dtype)) if library else None
+            return plan and plan.run
+
+        return _remembering(op, fallback, _shape_1, prepare)
+
+    return maker
+
+
+MAKERS: dict[str, Callable[[Operation, Kernel], Kernel | None]] = {
+    "Conv2D": conv_forward(False),
+    "Conv2DBackpropInput": conv_backward_input(False),
+    "Conv2DBackpropFilter": conv_backward_filter(False),
+    "Conv2DBackpropInputV2": conv_backward_input(False, from_sizes=False),
+    "Conv2DBackpropFilterV2": conv_backward_filter(False, from_sizes=False),
+    "DepthwiseConv2dNative": conv_forward(True),
+    "DepthwiseConv2dNativeBackpropInput": conv_backward_input(True),
+    "DepthwiseConv2dNativeBackpropFilter": conv_backward_filter(True),
+    "Conv3D": conv_forward(False),
+    "Conv3DBackpropInputV2": conv_backward_input(False),
+    "Conv3DBackpropFilterV2": conv_backward_filter(False),
+    "MatMul": product("transpose_a", "transpose_b", ["T"]),
+    "BatchMatMul": product("adj_x", "adj_y", ["T"], same_batches=True),
+    "BatchMatMulV2": product("adj_x", "adj_y", ["T"]),
+    "BatchMatMulV3": product("adj_x", "adj_y", ["Ta", "Tb", "Tout"]),
+    "MaxPool": pool_forward(lib.POOLING_MAX),
+    "MaxPool3D": pool_forward(lib.POOLING_MAX),
+    "MaxPoolGrad": max_pool_backward,
+    "AvgPool": pool_forward(lib.POOLING_AVG_EXCLUDE_PADDING),
+    "AvgPool3D": pool_forward(lib.POOLING_AVG_EXCLUDE_PADDING),
+    "AvgPoolGrad": avg_pool_backward,
+    "AvgPool3DGrad": avg_pool_backward,
+    "FusedBatchNorm": batch_norm(5),
+    "FusedBatchNormV2": batch_norm(5),
+    "FusedBatchNormV3": batch_norm(6),
+    "FusedBatchNormGrad": batch_norm_backward,
+    "FusedBatchNormGradV2": batch_norm_backward,
+    "FusedBatchNormGradV3": batch_norm_backward,
+    "Softmax": softmax(lib.SOFTMAX_ACCURATE),
+    "LogSoftmax": softmax(lib.SOFTMAX_LOG),
+}

@@ -1,0 +1,120 @@
+"""Products of matrices: float32 through oneDNN's sgemm, batches, bfloat16 and products with something behind them as primitives.
+
+`Gemm` needs no descriptors and no packing, so it serves matrices that change with every call. `MatMul` multiplies batches with
+broadcasting, adds a bias and applies post-ops; a constant second operand is laid out once in the blocks that it reads fastest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from penstock.engines.onednn import library as lib
+from penstock.engines.onednn.library import Library, OneDnnError
+from penstock.engines.onednn.plan import FLOPS_PER_US, Reordered, contiguous, planned, strides_of, threads_for
+from penstock.engines.onednn.primitives import FLOAT32, Add, Maker, PostOps, address, empty
+
+
+class Spec(NamedTuple):
+    """A product on fixed shapes. `a` and `b` are the operands' shapes as they come; transposed ones are read across."""
+
+    a: tuple[int, ...]
+    b: tuple[int, ...]
+    transpose_a: bool
+    transpose_b: bool
+    dtype: np.dtype
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """Rows, columns, and the length of the sums."""
+        rows, inner = self.a[-2:][::-1] if self.transpose_a else self.a[-2:]
+        columns = self.b[-2] if self.transpose_b else self.b[-1]
+        return rows, columns, inner
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        rows, columns, _ = self.sizes
+        return (*np.broadcast_shapes(self.a[:-2], self.b[:-2]), rows, columns)
+
+    @property
+    def flops(self) -> float:
+        return 2.0 * float(np.prod(self.shape)) * self.sizes[2]
+
+
+class Gemm:
+    """a @ b for two float32 matrices, either of which may be read across."""
+
+    def __init__(self, library: Library, spec: Spec) -> None:
+        self.library = library
+        self.shape = spec.shape
+        self.threads = threads_for(spec.flops / FLOPS_PER_US)
+        rows, columns, inner = spec.sizes
+        self._head = (b"T" if spec.transpose_a else b"N", b"T" if spec.transpose_b else b"N", rows, columns, inner, 1.0)
+        self._lda, self._ldb, self._ldc = spec.a[1], spec.b[1], columns
+        library.used = True
+
+    def run(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        a, b = contiguous(a), contiguous(b)
+        c = empty(self.shape, FLOAT32)
+        library = self.library
+        library.use_threads(self.threads)
+        status = library.sgemm(*self._head, address(a), self._lda, address(b), self._ldb, 0.0, address(c), self._ldc)
+        if status:
+            raise OneDnnError("sgemm", status)
+        return c
+
+
+def _across(dims: Sequence[int], rank: int, transpose: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Dims of `rank` dimensions and strides of an operand as it takes part in the product."""
+    dims = (*(1,) * (rank - len(dims)), *dims)
+    strides = strides_of(dims)
+    if transpose:
+        dims, strides = (*dims[:-2], dims[-1], dims[-2]), (*strides[:-2], strides[-1], strides[-2])
+    return dims, strides
+
+
+class MatMul:
+    """a @ b [+ bias] [post-ops], batched and broadcast."""
+
+    def __init__(self, m: Maker, spec: Spec, has_bias: bool, post_ops: PostOps, is_constant: bool) -> None:
+        self.shape, self.dtype = spec.shape, spec.dtype
+        rank = len(self.shape)
+        dims, strides = _across(spec.b, rank, spec.transpose_b)
+        src, plain = m.md(*_across(spec.a, rank, spec.transpose_a), spec.dtype), m.md(dims, strides, spec.dtype)
+        dst = m.md(self.shape, strides_of(self.shape), spec.dtype)
+        bias = m.md((*(1,) * (rank - 1), self.shape[-1]), strides_of((*(1,) * (rank - 1), self.shape[-1])), spec.dtype) if has_bias else None
+        weights = m.md(dims, None, spec.dtype) if is_constant else plain
+        pd = m.pd("matmul", src, weights, bias, dst, m.attr(post_ops, spec.dtype))
+        weights = m.query(pd, lib.QUERY_WEIGHTS)
+        args = [(lib.ARG_SRC, src), (lib.ARG_WEIGHTS, weights), (lib.ARG_DST, dst)]
+        if bias is not None:
+            args.append((lib.ARG_BIAS, bias))
+        for i, op in enumerate(post_ops):
+            if isinstance(op, Add):
+                args.append((lib.ARG_POST_OP * (i + 1) | lib.ARG_SRC_1, m.md(op.dims, op.strides, spec.dtype)))
+        self.main = m.primitive(pd, args)
+        self.weights = Reordered(m, plain, weights)
+        self.run = self.run_constant if is_constant else self.run_plain
+
+    def run_plain(self, a: np.ndarray, b: np.ndarray, *more: np.ndarray) -> np.ndarray:
+        a, b = contiguous(a), contiguous(b)
+        c = empty(self.shape, self.dtype)
+        self.main.run(address(a), address(b), address(c), *map(address, more))
+        return c
+
+    def run_constant(self, a: np.ndarray, b: np.ndarray, *more: np.ndarray) -> np.ndarray:
+        a = contiguous(a)
+        c = empty(self.shape, self.dtype)
+        self.main.run(address(a), self.weights.constant(b), address(c), *map(address, more))
+        return c
+
+
+def matmul(
+    library: Library, spec: Spec, has_bias: bool = False, post_ops: PostOps = (), is_constant: bool = False
+) -> Gemm | MatMul | None:
+    """The plan of a product, or None if oneDNN has none worth using. `is_constant`: the second operand never changes."""
+    if len(spec.shape) == 2 and spec.dtype == FLOAT32 and not (has_bias or post_ops or is_constant):
+        return Gemm(library, spec)
+    return planned(MatMul, library, spec.flops / FLOPS_PER_US, spec, has_bias, post_ops, is_constant)

@@ -1,0 +1,346 @@
+"""Primitives made once and run many times: descriptors, memory objects, scratchpads, and the cache around them.
+
+A `Primitive` is oneDNN's compiled code for one operation on fixed shapes, types and attributes, for a number of threads. It is run
+with addresses of arrays: nothing is copied. Making one takes from 0.1 to some milliseconds, so whoever needs one asks `cached(key, make)`,
+which keeps the `CAPACITY` used last.
+
+- Memory objects (oneDNN's pairs of descriptor and address) belong to a run: every primitive has a stack of sets of them, and a run takes
+  one, so that threads may run one primitive at the same time.
+- Scratchpads are ours too (user mode): buffers out of one pool serve all primitives, as many as run at the same time.
+- Weights that are known to be constant are brought into the primitive's own layout once (`ConstantWeights`).
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from ctypes import byref, c_char_p
+from typing import Any, NamedTuple
+
+import ml_dtypes
+import numpy as np
+
+from penstock.engines.onednn import library as lib
+from penstock.engines.onednn.library import Arg, Dims, Library, OneDnnError, address
+
+CAPACITY = 1024
+"""Plans kept by `cached`. oneDNN keeps as many primitives in a cache of its own."""
+
+FLOAT32 = np.dtype(np.float32)
+BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+CODES = {FLOAT32: lib.F32, BFLOAT16: lib.BF16}
+
+ALIGNMENT = 64
+
+# -- buffers ------------------------------------------------------------------------------------------------------------
+
+_ALIGN_FROM = 1 << 10
+
+
+def empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """As np.empty, but begins where a cache line begins: vectors that straddle two lines cost twice."""
+    size = dtype.itemsize
+    for n in shape:
+        size *= n
+    if size < _ALIGN_FROM:
+        return np.empty(shape, dtype)
+    buffer = np.empty(size + ALIGNMENT, np.uint8)
+    return np.ndarray(shape, dtype, buffer, -address(buffer) % ALIGNMENT)
+
+
+class Buffer(NamedTuple):
+    """Memory of our own, and its aligned address."""
+
+    array: np.ndarray
+    address: int
+    size: int
+
+
+def buffer(size: int) -> Buffer:
+    array = np.empty(size + ALIGNMENT, np.uint8)
+    start = address(array)
+    return Buffer(array, start + -start % ALIGNMENT, size)
+
+
+class BufferPool:
+    """Buffers for the time of a run. As many are kept as were needed at the same time; the largest survive."""
+
+    KEPT = 8
+
+    def __init__(self) -> None:
+        self._free: list[Buffer] = []
+
+    def take(self, size: int) -> Buffer:
+        free = self._free
+        try:
+            found = free.pop()
+        except IndexError:
+            return buffer(size)
+        # One that is too small is dropped: a larger one will come back in its place.
+        return found if found.size >= size else buffer(size)
+
+    def give(self, used: Buffer) -> None:
+        if len(self._free) < self.KEPT:
+            self._free.append(used)
+
+    def clear(self) -> None:
+        self._free.clear()
+
+
+scratch = BufferPool()
+
+# -- attributes of a primitive -------------------------------------------------------------------------------------------
+
+
+class Eltwise(NamedTuple):
+    """Post-op: an elementwise function of the result; `name` out of library.ELTWISE."""
+
+    name: str
+    alpha: float = 0.0
+    beta: float = 0.0
+
+
+class Sum(NamedTuple):
+    """Post-op: what stood in the destination before is added, times `scale`."""
+
+    scale: float = 1.0
+
+
+class Add(NamedTuple):
+    """Post-op: a tensor of the destination's rank, broadcast along dimensions of size 1, is added."""
+
+    dims: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
+PostOps = tuple[Eltwise | Sum | Add, ...]
+
+# -- making -------------------------------------------------------------------------------------------------------------
+
+
+class Maker:
+    """Descriptors while a primitive is made; all are destroyed at the end of the `with`.
+
+        with Maker(library, threads) as m:
+            src = m.md((2, 3), (3, 1))
+            pd = m.pd("matmul", src, weights, None, dst)
+            primitive = m.primitive(pd, [(ARG_SRC, src), ...])
+    """
+
+    def __init__(self, library: Library, threads: int) -> None:
+        self.library = library
+        self.threads = threads
+        self._made: list[tuple[str, int]] = []
+
+    def __enter__(self) -> Maker:
+        self.library.use_threads(self.threads)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        for name, handle in reversed(self._made):
+            self.library.call(name, handle)
+
+    def _keep(self, what: str, handle: int) -> int:
+        self._made.append((f"dnnl_{what}_destroy", handle))
+        return handle
+
+    def md(self, dims: Sequence[int], strides: Sequence[int] | None = None, dtype: np.dtype = FLOAT32) -> int:
+        """A memory descriptor; without strides, in whatever layout the primitive likes best."""
+        if strides is None:
+            make, last = "dnnl_memory_desc_create_with_tag", lib.TAG_ANY
+        else:
+            make, last = "dnnl_memory_desc_create_with_strides", Dims(*strides)
+        return self._keep("memory_desc", self.library.create(make, len(dims), Dims(*dims), CODES[dtype], last))
+
+    def attr(self, post_ops: PostOps = (), dtype: np.dtype = FLOAT32) -> int:
+        """Attributes: scratchpads are ours, and what follows the operation."""
+        call = self.library.call
+        attr = self._keep("primitive_attr", self.library.create("dnnl_primitive_attr_create"))
+        call("dnnl_primitive_attr_set_scratchpad_mode", attr, 1)
+        if post_ops:
+            ops = self._keep("post_ops", self.library.create("dnnl_post_ops_create"))
+            for op in post_ops:
+                if isinstance(op, Eltwise):
+                    call("dnnl_post_ops_append_eltwise", ops, lib.ELTWISE[op.name], op.alpha, op.beta)
+                elif isinstance(op, Sum):
+                    call("dnnl_post_ops_append_sum", ops, op.scale, 0, 0)
+                else:
+                    call("dnnl_post_ops_append_binary", ops, lib.BINARY_ADD, self.md(op.dims, op.strides, dtype))
+            call("dnnl_primitive_attr_set_post_ops", attr, ops)
+        return attr
+
+    def pd(self, kind: str, *args: Any) -> int:
+        """A primitive descriptor: dnnl_KIND_primitive_desc_create."""
+        return self._keep("primitive_desc", self.library.create(f"dnnl_{kind}_primitive_desc_create", self.library.engine, *args))
+
+    def query(self, pd: int, what: int, index: int = 0) -> int:
+        """A memory descriptor that belongs to `pd`."""
+        found = self.library.query_md(pd, what, index)
+        if found is None:
+            raise OneDnnError(f"query {what}", lib.UNIMPLEMENTED)
+        return found
+
+    def implementation(self, pd: int) -> str:
+        """The name of the implementation that was chosen, such as "brgconv:avx512_core"."""
+        text = c_char_p()
+        self.library.call("dnnl_primitive_desc_query", pd, lib.QUERY_IMPL_INFO, 0, byref(text))
+        return (text.value or b"").decode()
+
+    def primitive(self, pd: int, args: Sequence[tuple[int, int]]) -> Primitive:
+        """The primitive of `pd`, whose runs take addresses in the order of `args` (argument, memory descriptor)."""
+        return Primitive(self, pd, args)
+
+    def reorder(self, source: int, target: int) -> Primitive | None:
+        """Copies from one layout to another; None if they are the same."""
+        if self.library.md_equal(source, target):
+            return None
+        engine = self.library.engine
+        pd = self._keep(
+            "primitive_desc",
+            self.library.create("dnnl_reorder_primitive_desc_create", source, engine, target, engine, self.attr()),
+        )
+        return self.primitive(pd, [(lib.ARG_SRC, source), (lib.ARG_DST, target)])
+
+    def size(self, md: int) -> int:
+        """Bytes of a tensor of that descriptor, padding of its layout included."""
+        return self.library.md_size(md)
+
+
+class _Set(NamedTuple):
+    """What one run needs: a stream, the array of arguments, their memory objects, and the addresses these hold now."""
+
+    stream: int
+    args: Any
+    memories: list[int]
+    addresses: list[int]
+
+
+class Primitive:
+    """Compiled code for one operation. `run(*addresses)` takes one address per argument."""
+
+    __slots__ = ("__weakref__", "_arg_ids", "_execute", "_free", "_mds", "_set_address", "count", "handle", "implementation", "library", "scratch_size", "threads")
+
+    def __init__(self, maker: Maker, pd: int, args: Sequence[tuple[int, int]]) -> None:
+        library = maker.library
+        self.library = library
+        self.threads = maker.threads
+        self.implementation = maker.implementation(pd)
+        scratchpad = library.query_md(pd, lib.QUERY_SCRATCHPAD, 0)
+        self.scratch_size = library.md_size(scratchpad) if scratchpad is not None else 0
+        if self.scratch_size:
+            args = [*args, (lib.ARG_SCRATCHPAD, scratchpad)]  # type: ignore[list-item]
+        self._arg_ids = [arg for arg, _ in args]
+        self._mds = [library.create("dnnl_memory_desc_clone", md) for _, md in args]
+        self.count = len(args)
+        self._free: list[_Set] = []
+        self._set_address = library.set_data_handle
+        self.handle = library.create("dnnl_primitive_create", pd)
+
+    def _new_set(self) -> _Set:
+        library = self.library
+        library.used = True
+        memories = [library.create("dnnl_memory_create", md, library.engine, None) for md in self._mds]
+        args = (Arg * self.count)(*(Arg(arg, memory) for arg, memory in zip(self._arg_ids, memories, strict=True)))
+        stream = library.create("dnnl_stream_create", library.engine, 1)
+        return _Set(stream, args, memories, [0] * self.count)
+
+    def run(self, *addresses: int) -> None:
+        """Executes on the given addresses; the caller keeps their arrays alive."""
+        library = self.library
+        try:
+            one = self._free.pop()
+        except IndexError:
+            one = self._new_set()
+        stream, args, memories, known = one
+        i = 0
+        for a in addresses:
+            if known[i] != a:
+                self._set_address(memories[i], a)
+                known[i] = a
+            i += 1
+        library.use_threads(self.threads)
+        if self.scratch_size:
+            pad = scratch.take(self.scratch_size)
+            if known[i] != pad.address:
+                self._set_address(memories[i], pad.address)
+                known[i] = pad.address
+            status = library.execute(self.handle, stream, self.count, args)
+            scratch.give(pad)
+        else:
+            status = library.execute(self.handle, stream, self.count, args)
+        self._free.append(one)
+        if status:
+            raise OneDnnError(f"execute {self.implementation}", status)
+
+    def __del__(self) -> None:
+        try:
+            call = self.library.call
+            for one in self._free:
+                for memory in one.memories:
+                    call("dnnl_memory_destroy", memory)
+                call("dnnl_stream_destroy", one.stream)
+            for md in self._mds:
+                call("dnnl_memory_desc_destroy", md)
+            call("dnnl_primitive_destroy", self.handle)
+        except (AttributeError, TypeError, OneDnnError):  # never finished, or the interpreter is going down
+            pass
+
+    def __repr__(self) -> str:
+        return f"<Primitive {self.implementation}, {self.threads} threads>"
+
+
+# -- keeping ------------------------------------------------------------------------------------------------------------
+
+_cache: OrderedDict[Any, Any] = OrderedDict()
+_cache_lock = threading.Lock()
+
+
+def cached(key: Any, make: Callable[[], Any]) -> Any:
+    """What `make()` gives for `key`, kept while it is among the `CAPACITY` used last. None is kept too: there is no such primitive."""
+    with _cache_lock:
+        if key in _cache:
+            _cache.move_to_end(key)
+            return _cache[key]
+    made = make()  # outside of the lock: it may take milliseconds
+    with _cache_lock:
+        made = _cache.setdefault(key, made)
+        while len(_cache) > CAPACITY:
+            _cache.popitem(last=False)
+    return made
+
+
+def _after_fork() -> None:
+    global _cache_lock
+    _cache_lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+def clear_cache() -> None:
+    """Forgets all primitives and buffers."""
+    with _cache_lock:
+        _cache.clear()
+    scratch.clear()
+
+
+class ConstantWeights:
+    """Constant arrays in the layout that a primitive wants: made when first seen, forgotten when the array dies."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[weakref.ref, Buffer]] = {}
+
+    def get(self, array: np.ndarray, make: Callable[[np.ndarray], Buffer]) -> int:
+        """The address of `array` as `make(array)` laid it out."""
+        key = id(array)
+        found = self._known.get(key)
+        if found is not None and found[0]() is array:
+            return found[1].address
+        known = self._known
+        made = make(array)
+        known[key] = (weakref.ref(array, lambda _: known.pop(key, None)), made)
+        return made.address
