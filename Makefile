@@ -17,6 +17,7 @@ help:
 	@echo "make conformance  compare with real TensorFlow (installs tensorflow-cpu into $(TF_VENV))"
 	@echo "make bench        time the same programs on Penstock and TensorFlow and print ratios"
 	@echo "make fuzz, soak   the long versions of the robustness tests"
+	@echo "make docs         write the tables in docs/ and the stub files anew"
 
 $(VENV)/ready: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -61,6 +62,11 @@ fuzz: $(VENV)/ready
 
 soak: $(VENV)/ready
 	PENSTOCK_SOAK_RUNS=200000 $(BIN)/python -m pytest tests/robustness -k soak
+
+docs: $(VENV)/ready
+	$(BIN)/penstock ops --markdown > docs/ops.md
+	$(BIN)/python -m penstock.tools.apitable > docs/api.md
+	$(BIN)/python scripts/gen_stubs.py
 
 protos: $(VENV)/ready
 	$(BIN)/python -m pip install --quiet -e '.[protos]'

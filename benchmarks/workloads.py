@@ -67,6 +67,42 @@ def scalar_chain(tf: Any) -> Callable[[], Any]:
     return lambda: sess.run(y, {x: 0.5})
 
 
+@workload("300-op chain on 1,000 floats")
+def vector_chain(tf: Any) -> Callable[[], Any]:
+    x = tf.placeholder(tf.float32, [1000])
+    y = x
+    for _ in range(100):
+        y = tf.tanh(y) * 0.9 + x
+    sess = tf.Session()
+    data = np.linspace(-1, 1, 1000, dtype=np.float32)
+    return lambda: sess.run(y, {x: data})
+
+
+@workload("3,000-op random DAG of tiny ops")
+def tangle(tf: Any) -> Callable[[], Any]:
+    rng = np.random.RandomState(0)
+    x = tf.placeholder(tf.float32, [4])
+    values = [x, x * 0.5]
+    for _ in range(3000):
+        a, b = (values[max(0, len(values) - 1 - rng.randint(50))] for _ in range(2))
+        values.append([tf.add, tf.multiply, tf.maximum, tf.subtract][rng.randint(4)](a, b))
+    total = tf.add_n([tf.tanh(v) for v in values[-50:]])
+    sess = tf.Session()
+    data = np.array([0.1, 0.2, 0.3, 0.4], np.float32)
+    return lambda: sess.run(total, {x: data})
+
+
+@workload("200 independent 64x64 matmuls")
+def matmuls(tf: Any) -> Callable[[], Any]:
+    x = tf.placeholder(tf.float32, [64, 64])
+    rng = np.random.RandomState(0)
+    products = [tf.matmul(x, tf.constant(rng.randn(64, 64).astype(np.float32))) for _ in range(200)]
+    total = tf.add_n(products)
+    sess = tf.Session()
+    data = rng.randn(64, 64).astype(np.float32)
+    return lambda: sess.run(total, {x: data})
+
+
 @workload("30 elementwise ops on 1M floats")
 def elementwise(tf: Any) -> Callable[[], Any]:
     x = tf.placeholder(tf.float32, [1_000_000])
@@ -114,6 +150,18 @@ def loop(tf: Any) -> Callable[[], Any]:
     _, y = tf.while_loop(lambda i, v: i < 1000, lambda i, v: (i + 1, v * 0.999 + 0.001), [tf.constant(0), x])
     sess = tf.Session()
     return lambda: sess.run(y, {x: 3.0})
+
+
+@workload("gradient through a 50-step loop")
+def loop_gradient(tf: Any) -> Callable[[], Any]:
+    x = tf.placeholder(tf.float32, [16])
+    w = tf.get_variable("w", initializer=np.eye(16, dtype=np.float32) * 0.5)
+    _, y = tf.while_loop(lambda i, v: i < 50, lambda i, v: (i + 1, tf.tanh(tf.reduce_sum(w * v, 1))), [tf.constant(0), x])
+    grads = tf.gradients(tf.reduce_sum(y), [x, w])
+    sess = tf.Session()
+    sess.run(tf.global_variables_initializer())
+    data = np.ones(16, np.float32)
+    return lambda: sess.run(grads, {x: data})
 
 
 @workload("four devices, 20 crossings")

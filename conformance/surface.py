@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import enum
 import inspect
+import pathlib
 import types
 from collections.abc import Iterator
 from typing import Any
@@ -44,22 +45,24 @@ def _walk(module: Any, prefix: str, found: dict[str, Any], seen: set[int]) -> No
 
 
 def penstock_surface() -> dict[str, Any]:
-    """Every name that Penstock exports, and the public names of the modules that are public as they stand."""
+    """Every public name of Penstock."""
     import penstock
-    from penstock.api.export import resolve, table
+    from penstock.tools.apitable import public_names
 
-    found: dict[str, Any] = {}
-    for name in table():
-        value = resolve(name)
-        if isinstance(value, types.ModuleType):
-            found.update({f"{name}.{n}": v for n, v in vars(value).items() if not n.startswith("_") and not isinstance(v, types.ModuleType)})
-        else:
-            found[name] = value
-    for module in ("errors",):
-        for name, value in vars(getattr(penstock, module)).items():
-            if not name.startswith("_") and not isinstance(value, types.ModuleType) and getattr(value, "__module__", "penstock.errors") == f"penstock.{module}":
-                found.setdefault(f"{module}.{name}", value)
-    return found
+    def get(name: str) -> Any:
+        value: Any = penstock
+        for part in name.split("."):
+            value = getattr(value, part)
+        return value
+
+    return {name: get(name) for name in public_names()}
+
+
+def absent() -> list[str]:
+    """The names of TensorFlow that Penstock lacks, as conformance/api_absent.txt has them."""
+    from penstock.tools.apitable import absent_names
+
+    return absent_names(pathlib.Path(__file__).resolve().parent.parent)
 
 
 def kind_of(value: Any) -> str:

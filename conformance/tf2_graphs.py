@@ -505,6 +505,12 @@ def conv1d(keras, layers):
     return x, layers.Dense(2, activation="tanh")(y), (2, 10, 3)
 
 
+@keras_case(grads=True)
+def mobilenet(keras, layers):
+    model = keras.applications.MobileNetV2(weights=None, include_top=False, input_shape=(32, 32, 3), alpha=0.35)
+    return model.inputs, layers.GlobalAveragePooling2D()(model.outputs[0]), (1, 32, 32, 3)
+
+
 # -- writing them -------------------------------------------------------------------------------------------------------------
 
 

@@ -991,6 +991,7 @@ __all__ = [
     "parse_single_example",
     "parse_single_sequence_example",
     "parse_tensor",
+    "penstock_version",
     "placeholder",
     "placeholder_with_default",
     "polygamma",
@@ -1229,3 +1230,4 @@ disable_tensor_equality: Callable[..., Any]
 disable_v2_behavior: Callable[..., Any]
 disable_v2_tensorshape: Callable[..., Any]
 newaxis: None
+penstock_version: str

@@ -2,8 +2,6 @@
 
 from typing import Any
 
-from  import penstock as v1
-
 from penstock.api.compat import as_bytes as as_bytes
 from penstock.api.compat import as_str_any as as_str_any
 from penstock.api.compat import as_text as as_str
@@ -13,6 +11,7 @@ from penstock.api.compat import forward_compatible as forward_compatible
 from penstock.api.compat import path_to_str as path_to_str
 from penstock.shapes import dimension_at_index as dimension_at_index
 from penstock.shapes import dimension_value as dimension_value
+import penstock as v1
 
 __all__ = [
     "as_bytes",

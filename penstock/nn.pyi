@@ -89,6 +89,12 @@ from penstock.api.nn.space_to_batch import space_to_batch as space_to_batch
 from penstock.api.nn.space_to_batch import space_to_depth as space_to_depth
 from penstock.api.nn.space_to_batch import with_space_to_batch as with_space_to_batch
 from penstock.api.regularizers import scale_regularization_loss as scale_regularization_loss
+from penstock.api.rnn.dynamic import bidirectional_dynamic_rnn as bidirectional_dynamic_rnn
+from penstock.api.rnn.dynamic import dynamic_rnn as dynamic_rnn
+from penstock.api.rnn.dynamic import raw_rnn as raw_rnn
+from penstock.api.rnn.static import static_bidirectional_rnn as static_bidirectional_rnn
+from penstock.api.rnn.static import static_rnn as static_rnn
+from penstock.api.rnn.static import static_state_saving_rnn as static_state_saving_rnn
 
 __all__ = [
     "all_candidate_sampler",
@@ -102,6 +108,7 @@ __all__ = [
     "batch_norm_with_global_normalization",
     "batch_normalization",
     "bias_add",
+    "bidirectional_dynamic_rnn",
     "compute_accidental_hits",
     "conv1d",
     "conv1d_transpose",
@@ -125,6 +132,7 @@ __all__ = [
     "depthwise_conv2d_native_backprop_input",
     "dilation2d",
     "dropout",
+    "dynamic_rnn",
     "elu",
     "embedding_lookup",
     "embedding_lookup_sparse",
@@ -151,6 +159,7 @@ __all__ = [
     "nce_loss",
     "normalize_moments",
     "pool",
+    "raw_rnn",
     "relu",
     "relu6",
     "relu_layer",
@@ -170,6 +179,9 @@ __all__ = [
     "space_to_batch",
     "space_to_depth",
     "sparse_softmax_cross_entropy_with_logits",
+    "static_bidirectional_rnn",
+    "static_rnn",
+    "static_state_saving_rnn",
     "sufficient_statistics",
     "swish",
     "tanh",

@@ -37,9 +37,9 @@ def stubs() -> dict[pathlib.Path, str]:
     parents = {m for m in modules if m and any(other.startswith(m + ".") for other in modules)}
     result = {}
     for module in sorted(modules):
-        if module and _has_file(module):
+        if module and any(_has_file(module[:end]) for end in [*(i for i, c in enumerate(module) if c == "."), len(module)]):
             continue
-        children = sorted(m.rpartition(".")[2] for m in modules if m and m.rpartition(".")[0] == module)
+        children = sorted(m.rpartition(".")[2] for m in modules if m and m.rpartition(".")[0] == module)  # files or stubs
         children += ["raw_ops"] if not module and raw_ops is not None else []
         result[_path(module, parents)] = _stub(module, modules[module], children, source)
     if raw_ops is not None:
@@ -107,8 +107,8 @@ def _stub(module: str, names: dict[str, Any], children: list[str], source: _Sour
     imports += [(package, child, child) for child in children if child not in names]
     if not module:
         imports += [("penstock", child, child) for child in ("dtypes", "errors") if child not in children and child not in names]
-        values.append("__version__: str")
-    lines = [f"from {where} import {what} as {name}" for where, what, name in imports]
+        values += ["__version__: str", "penstock_version: str"]
+    lines = [f"from {where} import {what} as {name}" if where else f"import {what} as {name}" for where, what, name in imports]
     needed = {a for a in ("Any", "Callable") if any(f" {a}" in v or f"[{a}" in v for v in values)}
     head = []
     if "Callable" in needed:
@@ -116,8 +116,8 @@ def _stub(module: str, names: dict[str, Any], children: list[str], source: _Sour
     if "Any" in needed:
         head.append("from typing import Any\n")
     doc = "Public names." if not module else f"Public names of tf.{module}."
-    own = [line for line in lines if line.startswith("from penstock")]
-    others = [line for line in lines if not line.startswith("from penstock")]
+    own = [line for line in lines if line.split(" ")[1].startswith("penstock")]
+    others = [line for line in lines if line not in own]
     # A name that is imported under another one is public only if `__all__` says so.
     public = sorted({name for _, _, name in imports} | {v.partition(":")[0] for v in values})
     everything = ["__all__ = [", *(f'    "{name}",' for name in public), "]"]

@@ -1,4 +1,4 @@
-"""The stub files name what the package really has."""
+"""The stub files and the table of public names say what the package really has."""
 
 import importlib.util
 import pathlib
@@ -38,3 +38,11 @@ def test_every_line_of_a_stub_holds():
             assert getattr(holder, name) is value, f"{path.name}: {name}"
             checked += 1
     assert checked > 1000
+
+
+def test_the_table_of_names_is_fresh():
+    from penstock.tools.apitable import absent_names, as_markdown, public_names
+
+    present, absent = public_names(), absent_names(ROOT)
+    assert not set(present) & set(absent), "these are here now; take them out of conformance/api_absent.txt"
+    assert (ROOT / "docs" / "api.md").read_text() == as_markdown(present, absent), "run: python -m penstock.tools.apitable > docs/api.md"

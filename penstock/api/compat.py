@@ -93,7 +93,7 @@ class forward_compatibility_horizon:
     def __enter__(self) -> None:
         pass
 
-    def __exit__(self, *exc_info: Any) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         pass
 
 

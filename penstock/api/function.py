@@ -11,6 +11,7 @@ from penstock.api.export import export
 from penstock.api.resource_variable import ResourceVariable
 from penstock.api.variable_scope import get_variable_scope, variable_scope
 from penstock.api.variable_store import _KEY, store_of
+from penstock.api.variables import variable_creator_scope
 from penstock.dtypes import DType
 from penstock.graph.convert import convert_to_tensor
 from penstock.graph.defaults import get_default_graph
@@ -160,8 +161,16 @@ class DefinedFunction:
             keep(variable)
             return variable
 
+        def made(next_creator: Any, **kwargs: Any) -> Any:
+            """tf.Variable inside of the function."""
+            if replayed is not None:
+                return next(replayed)
+            variable = next_creator(**kwargs)
+            keep(variable)
+            return variable
+
         def body(*args: Tensor) -> Any:
-            with variable_scope("", custom_getter=hoisted):
+            with variable_scope("", custom_getter=hoisted), variable_creator_scope(made):
                 return self._func(*args)
 
         if self._device is not None:

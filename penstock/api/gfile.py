@@ -141,17 +141,18 @@ class GFile:
         if offset is None:
             raise TypeError("seek(): offset argument required")
         file = self._open(reading=True)
+        place: int = offset
         if whence == 1:
-            offset += file.tell()
+            place += file.tell()
         elif whence == 2:
-            offset += self.size()
+            place += self.size()
         elif whence != 0:
             raise errors.InvalidArgumentError(f"Invalid whence argument: {whence}. Valid values are 0, 1, or 2.")
-        if offset < 0:
-            raise errors.InvalidArgumentError(f"Seeking to a negative position: {offset}")
-        if offset > self.size():
+        if place < 0:
+            raise errors.InvalidArgumentError(f"Seeking to a negative position: {place}")
+        if place > self.size():
             raise errors.OutOfRangeError("reached end of file")
-        file.seek(offset)
+        file.seek(place)
 
     def seekable(self) -> bool:
         return True
@@ -179,7 +180,7 @@ class GFile:
     def __enter__(self) -> GFile:
         return self
 
-    def __exit__(self, *exc_info: Any) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         self.close()
 
     def __del__(self) -> None:

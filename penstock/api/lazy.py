@@ -17,6 +17,34 @@ LAZY: dict[str, str] = {
         io.gfile.copy io.gfile.exists io.gfile.get_registered_schemes io.gfile.glob io.gfile.isdir io.gfile.join
         io.gfile.listdir io.gfile.makedirs io.gfile.mkdir io.gfile.remove io.gfile.rename io.gfile.rmtree io.gfile.stat
         io.gfile.walk""",
+    "image.boxes": """
+        image.crop_and_resize image.extract_patches image.draw_bounding_boxes image.non_max_suppression
+        image.non_max_suppression_with_scores image.non_max_suppression_overlaps image.non_max_suppression_padded""",
+    "image.color": """
+        image.convert_image_dtype image.adjust_brightness image.random_brightness image.adjust_contrast
+        image.random_contrast image.adjust_gamma image.rgb_to_grayscale image.grayscale_to_rgb image.rgb_to_hsv
+        image.hsv_to_rgb image.adjust_hue image.random_hue image.adjust_saturation image.random_saturation
+        image.rgb_to_yiq image.yiq_to_rgb image.rgb_to_yuv image.yuv_to_rgb image.per_image_standardization""",
+    "image.measures": """
+        image.total_variation image.psnr image.ssim image.ssim_multiscale image.image_gradients image.sobel_edges""",
+    "image.resize": """
+        image.ResizeMethod image.resize image.resize_images image.resize_bilinear image.resize_nearest_neighbor
+        image.resize_bicubic image.resize_area image.resize_image_with_pad""",
+    "image.shapes": """
+        image.flip_left_right image.flip_up_down image.random_flip_left_right image.random_flip_up_down image.rot90
+        image.transpose image.transpose_image image.central_crop image.crop_to_bounding_box image.pad_to_bounding_box
+        image.resize_with_crop_or_pad image.resize_image_with_crop_or_pad""",
+    "layers.base": "layers.Layer layers.InputSpec",
+    "layers.core": "layers.Dense layers.dense layers.Dropout layers.dropout layers.Flatten layers.flatten",
+    "layers.convolutional": """
+        layers.Conv1D layers.Conv2D layers.Conv3D layers.SeparableConv1D layers.SeparableConv2D layers.Conv2DTranspose
+        layers.Conv3DTranspose layers.conv1d layers.conv2d layers.conv3d layers.separable_conv1d layers.separable_conv2d
+        layers.conv2d_transpose layers.conv3d_transpose""",
+    "layers.pooling": """
+        layers.MaxPooling1D layers.MaxPooling2D layers.MaxPooling3D layers.AveragePooling1D layers.AveragePooling2D
+        layers.AveragePooling3D layers.max_pooling1d layers.max_pooling2d layers.max_pooling3d layers.average_pooling1d
+        layers.average_pooling2d layers.average_pooling3d""",
+    "layers.normalization": "layers.BatchNormalization layers.batch_normalization",
     "logging": """
         get_logger logging.DEBUG logging.ERROR logging.FATAL logging.INFO logging.WARN logging.TaskLevelStatusMessage
         logging.debug logging.error logging.fatal logging.flush logging.get_verbosity logging.info logging.log
@@ -50,6 +78,10 @@ LAZY: dict[str, str] = {
         config.experimental.enable_tensor_float_32_execution debugging.get_log_device_placement
         debugging.set_log_device_placement debugging.is_traceback_filtering_enabled debugging.enable_traceback_filtering
         debugging.disable_traceback_filtering""",
+    "rnn.cells": """
+        nn.rnn_cell.RNNCell nn.rnn_cell.BasicRNNCell nn.rnn_cell.BasicLSTMCell nn.rnn_cell.LSTMCell nn.rnn_cell.GRUCell
+        nn.rnn_cell.MultiRNNCell nn.rnn_cell.LSTMStateTuple""",
+    "rnn.wrappers": "nn.rnn_cell.DropoutWrapper nn.rnn_cell.ResidualWrapper nn.rnn_cell.DeviceWrapper",
     "rnn.dynamic": "nn.dynamic_rnn nn.bidirectional_dynamic_rnn nn.raw_rnn",
     "rnn.static": "nn.static_rnn nn.static_bidirectional_rnn nn.static_state_saving_rnn",
     "sort_ops": "sort argsort",

@@ -76,26 +76,28 @@ def compute_weighted_loss(
     `weights` is a scalar or has the rank of `losses`, with dimensions 1 or equal to those of `losses`.
     """
     Reduction.validate(reduction)
-    with name_scope(scope, "weighted_loss", (losses, weights)):
-        with get_default_graph().control_dependencies((assert_broadcastable(weights, losses),)):
-            losses = convert_to_tensor(losses)
-            input_dtype = losses.dtype
-            losses = math_ops.cast(losses, dtypes.float32)
-            weights = math_ops.cast(weights, dtypes.float32)
-            loss = raw.Mul(losses, weights)
-            if reduction != Reduction.NONE:
-                loss = math_reduce.reduce_sum(loss)
-                if reduction == Reduction.MEAN:
-                    loss = _mean(loss, math_reduce.reduce_sum(array_ops.ones_like(losses) * weights))
-                elif reduction == Reduction.SUM_BY_NONZERO_WEIGHTS:
-                    loss = _mean(loss, _num_present(losses, weights))
-                elif reduction == Reduction.SUM_OVER_BATCH_SIZE:
-                    with name_scope(None, "num_elements", [losses]) as inner:
-                        count = math_ops.cast(array_ops.size(losses, name=inner), losses.dtype)
-                    loss = _mean(loss, count)
-            loss = math_ops.cast(loss, input_dtype)
-            add_loss(loss, loss_collection)
-            return loss
+    with (
+        name_scope(scope, "weighted_loss", (losses, weights)),
+        get_default_graph().control_dependencies((assert_broadcastable(weights, losses),)),
+    ):
+        losses = convert_to_tensor(losses)
+        input_dtype = losses.dtype
+        losses = math_ops.cast(losses, dtypes.float32)
+        weights = math_ops.cast(weights, dtypes.float32)
+        loss = raw.Mul(losses, weights)
+        if reduction != Reduction.NONE:
+            loss = math_reduce.reduce_sum(loss)
+            if reduction == Reduction.MEAN:
+                loss = _mean(loss, math_reduce.reduce_sum(array_ops.ones_like(losses) * weights))
+            elif reduction == Reduction.SUM_BY_NONZERO_WEIGHTS:
+                loss = _mean(loss, _num_present(losses, weights))
+            elif reduction == Reduction.SUM_OVER_BATCH_SIZE:
+                with name_scope(None, "num_elements", [losses]) as inner:
+                    count = math_ops.cast(array_ops.size(losses, name=inner), losses.dtype)
+                loss = _mean(loss, count)
+        loss = math_ops.cast(loss, input_dtype)
+        add_loss(loss, loss_collection)
+        return loss
 
 
 def _check(**arguments: Any) -> None:

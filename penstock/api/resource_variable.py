@@ -377,8 +377,13 @@ class UnreadVariable(ResourceVariable):
         vars(self).update(vars(variable))
         self._cached_value = None
         self._parent_op = parent_op
-        with parent_op.graph.control_dependencies([parent_op]):
-            self._graph_element = super()._read()
+        self._graph_element: Any = None
+        if not parent_op.graph.building_function:  # a function's body has no fetches
+            with parent_op.graph.control_dependencies([parent_op]):
+                self._graph_element = super()._read()
+
+    def _as_graph_element(self) -> Tensor:
+        return self.value() if self._graph_element is None else self._graph_element
 
     @property
     def op(self) -> Operation:

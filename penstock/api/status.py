@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from penstock import errors
 
 
@@ -22,7 +20,7 @@ class raise_exception_on_not_ok_status:
         self.status = Status()
         return self.status
 
-    def __exit__(self, type_arg: Any, value_arg: Any, traceback_arg: Any) -> bool:
+    def __exit__(self, type_arg: object, value_arg: object, traceback_arg: object) -> bool:
         if type_arg is None and self.status.code != errors.OK:
             raise errors.make_error(self.status.code, self.status.message)
         return False

@@ -9,6 +9,7 @@ which takes them. That is what branches and loops use, and calls of functions wi
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -169,7 +170,11 @@ def input_gradients(ys: Sequence[Tensor], xs: Sequence[Tensor], dys: Sequence[Te
 
 
 def _dense(grad: Any) -> Tensor | None:
-    return convert_to_tensor(grad) if isinstance(grad, IndexedSlices) else grad
+    if not isinstance(grad, IndexedSlices):
+        return grad
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a function returns tensors, so there is nothing to be done about it
+        return convert_to_tensor(grad)
 
 
 def _refuse_loops(ys: Sequence[Tensor]) -> None:
@@ -229,6 +234,9 @@ class Split:
     """
 
     def __init__(self, function: Function, attrs: dict[str, Any], outer: Graph, like: Sequence[Known], has_dy: Sequence[bool]) -> None:
+        for what, got, want in (("arguments", len(function.input_dtypes(attrs)), len(like)), ("results", len(function.output_dtypes(attrs)), len(has_dy))):
+            if got != want:
+                raise errors.InvalidArgumentError(f"Function '{function.name}' has {got} {what}, but its caller has {want}")
         self.forward = forward_graph(function, attrs, outer, f"{function.name}_forward", like)
         self.backward = FuncGraph(f"{function.name}_backward", self.forward)
         ys = self.forward.outputs

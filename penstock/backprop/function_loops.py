@@ -23,7 +23,7 @@ from penstock.formats.attr_value import FuncAttr
 from penstock.graph.constant import constant
 from penstock.graph.defaults import graph_scope
 from penstock.graph.func_graph import FuncGraph
-from penstock.graph.function import Function
+from penstock.graph.function import Function, calls_itself
 from penstock.graph.ir import Dims, Graph, Operation, Tensor
 from penstock.graph.raw import raw
 from penstock.shapes import TensorShape
@@ -33,8 +33,12 @@ def while_gradient(op: Operation, *dys: Any) -> list[Any]:
     """Gradients of the initial values."""
     n = len(op.inputs)
     body, attrs = _function(op, "body")
+    if calls_itself(body.name, op.graph.functions):
+        raise LookupError(f"No gradient defined for '{op.name}' ({op.type}): its body calls itself.")
     like = [(_common_dims(x.dims, y.dims), x.handle_data or y.handle_data) for x, y in zip(op.inputs, op.outputs, strict=True)]
     has_dy = [dy is not None and is_trainable(y) for y, dy in zip(op.outputs, dys, strict=True)]
+    if len(body.output_dtypes(attrs)) != n:
+        raise errors.InvalidArgumentError(f"While loop body returned {len(body.output_dtypes(attrs))} arguments. Expected: {n}.")
     active = _active(body.body(attrs, op.graph.functions), has_dy)
     if not any(active):
         return [None] * n

@@ -16,14 +16,14 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock import dtypes, errors
-from penstock.backprop.function_bodies import Split, gradient_function, known, repeatable, value_dtype
+from penstock.backprop.function_bodies import Split, gradient_function, known, repeatable, value_dtype, zeros_for
 from penstock.backprop.rules import is_trainable
 from penstock.formats.attr_value import FuncAttr
 from penstock.graph.composite import IndexedSlices
 from penstock.graph.convert import convert_to_tensor
 from penstock.graph.defaults import graph_scope
-from penstock.graph.func_graph import make_function
-from penstock.graph.function import CALLS, Function, called_function
+from penstock.graph.func_graph import FuncGraph, make_function
+from penstock.graph.function import CALLS, Function, called_function, calls_itself
 from penstock.graph.ir import Dims, Graph, Operation, Tensor
 from penstock.graph.raw import raw
 from penstock.shapes import TensorShape
@@ -111,6 +111,8 @@ def functions_of(op: Operation) -> list[tuple[Function, dict[str, Any]]]:
 
 def branch_gradient(op: Operation, *dys: Any) -> list[Any]:
     """A call or branch whose gradient reads the intermediate values of the forward functions."""
+    if any(calls_itself(function.name, op.graph.functions) for function, _ in functions_of(op)):
+        return recursive_gradient(op, *dys)
     selector = 0 if op.type in CALLS or op.graph._is_function(op.type) else 1  # the first input of If and Case chooses
     inputs = op.inputs[selector:]
     n_outputs = len(op.outputs)
@@ -139,6 +141,28 @@ def branch_gradient(op: Operation, *dys: Any) -> list[Any]:
 
 
 branch_gradient.takes_none = True  # type: ignore[attr-defined]
+
+
+def recursive_gradient(op: Operation, *dys: Any) -> list[Any]:
+    """A branch whose functions call themselves. Their gradients cannot be written down to the end: they are SymbolicGradients, which
+    go one call deeper each time one is run."""
+    functions = functions_of(op)
+    if not all(repeatable(function.name, op.graph.functions) for function, _ in functions):
+        raise LookupError(f"No gradient defined for '{op.name}' ({op.type}): its functions call themselves and have effects.")
+    selector = 0 if op.type in CALLS or op.graph._is_function(op.type) else 1
+    inputs = op.inputs[selector:]
+    args = [*inputs, *[zeros_for(y) if dy is None else _tensor(dy) for y, dy in zip(op.outputs, dys, strict=True)]]
+    types = [value_dtype(t) for t in inputs]
+    steps = []
+    for function, attrs in functions:
+        graph = FuncGraph(f"{function.name}_gradient_call", op.graph)
+        for tensor in args:
+            graph.add_input(tensor.dtype, tensor.dims, "arg", tensor.handle_data)
+        with graph_scope(graph):
+            graph.outputs = list(raw.SymbolicGradient(list(graph.inputs), Tout=types, f=FuncAttr(function.name, attrs)))
+        steps.append(_added(graph, op.graph))
+    found = _call(op, steps, args, inputs)
+    return [None] * selector + [grad if is_trainable(t) else None for grad, t in zip(found, inputs, strict=True)]
 
 
 def _added(graph: Any, outer: Graph, prune: bool = False) -> Function:

@@ -12,7 +12,6 @@ copied into the body instead.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -176,6 +175,8 @@ def make_function(
 
 def _fingerprint(function: Function) -> str:
     """Eleven characters that depend on the definition only, so that equal functions get equal names."""
+    import hashlib
+
     digest = hashlib.sha256(function.to_proto().SerializeToString(deterministic=True)).digest()
     letters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
     number = int.from_bytes(digest[:9], "big")

@@ -25,7 +25,7 @@ from penstock.shapes import TensorShape, compatible_dims, merge_dims
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-__all__ = ["Function", "attr_key", "call_shapes", "called_function", "closure", "opdef_from_proto", "opdef_to_proto"]
+__all__ = ["Function", "attr_key", "call_shapes", "called_function", "calls_itself", "closure", "opdef_from_proto", "opdef_to_proto"]
 
 
 class Function:
@@ -168,6 +168,21 @@ def closure(names: Iterable[str], library: dict[str, Function]) -> list[Function
         function = found[name] = library[name]
         stack.extend(n for n in function.callees() if n in library and n not in found)
     return list(found.values())
+
+
+def calls_itself(name: str, library: dict[str, Function]) -> bool:
+    """Whether calling `name` may lead to `name` again."""
+    seen: set[str] = set()
+    stack = [name]
+    while stack:
+        function = library.get(stack.pop())
+        for callee in function.callees() if function is not None else ():
+            if callee == name:
+                return True
+            if callee in library and callee not in seen:
+                seen.add(callee)
+                stack.append(callee)
+    return False
 
 
 def attr_key(value: Any) -> Any:

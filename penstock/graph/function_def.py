@@ -99,7 +99,8 @@ class _BodyReader(GraphReader):
     """
 
     def __init__(self, graph: Graph, function: Function, attrs: dict[str, Any]) -> None:
-        super().__init__(graph, function._proto.node_def, internal=True)
+        # A body may be colocated with nodes of the caller's graph, which are not here.
+        super().__init__(graph, function._proto.node_def, internal=True, validate_colocation=False)
         self.trace = ()  # errors tell where the call was made, not where its body was read
         self.function = function
         self.own_attrs = attrs

@@ -40,7 +40,7 @@ def import_graph_def(
     producer_op_list: Any = None,
     validate_colocation_constraints: bool = True,
 ) -> list | None:
-    """Adds the nodes of `graph_def` to the default graph, below the name scope `name` (default "import").
+    """Adds the nodes of `graph_def` to the default graph, below the name scope `name` (default "import"; "" is the root).
 
     `input_map` replaces inputs (names in the GraphDef -> tensors here); `return_elements` names operations and tensors of
     the GraphDef to return; `producer_op_list` lets unknown attributes with default values be dropped, as TF does.
@@ -48,6 +48,7 @@ def import_graph_def(
     graph_def = _as_graph_def(graph_def)
     graph = get_default_graph()
     graph._check_not_finalized()
+    _check_versions(graph, graph_def.versions)
     mapping = _input_map(graph, input_map or {})
     if return_elements is not None:
         return_elements = list(return_elements)
@@ -57,7 +58,7 @@ def import_graph_def(
         graph_def = _drop_default_attrs(graph_def, producer_op_list)
     with paused(), _library_added(graph, graph_def.library):
         prefix = _enter_prefix(graph, name)
-        added = GraphReader(graph, graph_def.node, prefix, mapping).read()
+        added = GraphReader(graph, graph_def.node, prefix, mapping, validate_colocation=validate_colocation_constraints).read()
     unused = [key for key in mapping.keys if key not in mapping.used and parse_tensor_name(key.lstrip("^"))[0] not in added]
     if unused:
         raise ValueError(f"Attempted to map inputs that were not found in graph_def: [{', '.join(unused)}]")
@@ -75,6 +76,17 @@ def _as_graph_def(value: Any) -> Any:
         return protos.coerce(value, protos.GraphDef, "graph_def")
     except TypeError as error:
         raise TypeError("Argument `graph_def` must be a GraphDef proto.") from error
+
+
+def _check_versions(graph: Graph, versions: Any) -> None:
+    """A GraphDef says which runtimes may read it; this one speaks the version that new graphs carry."""
+    ours = Graph.PRODUCER_VERSION
+    if versions.producer < 0:
+        raise ValueError(f"GraphDef producer version {versions.producer} below min producer 0 supported by Penstock.  Please regenerate your graph.")
+    if versions.min_consumer > ours:
+        raise ValueError(f"GraphDef min consumer version {versions.min_consumer} above current version {ours} for Penstock.  Please upgrade Penstock.")
+    if ours in versions.bad_consumers:
+        raise ValueError(f"GraphDef disallows consumer version {ours}.  Please upgrade Penstock: this version is likely buggy.")
 
 
 def _returned(added: dict[str, Operation], element: str) -> Any:
@@ -121,7 +133,7 @@ def _enter_prefix(graph: Graph, name: str | None) -> str:
     if name is None:
         name = "import"
     if not name:
-        return graph.get_name_scope() + "/" if graph.get_name_scope() else ""
+        return ""  # the root, whatever scope is open: TF's name_scope("")
     with graph.name_scope(name) as scope:
         return scope
 
@@ -183,6 +195,9 @@ def _drop_default_attrs(graph_def: Any, producer_op_list: Any) -> Any:
     return result
 
 
+_MADE_BY_THE_RUNTIME = frozenset(("_Region",))
+
+
 class GraphReader:
     """Reads NodeDefs into `graph`. Used for whole graphs and for function bodies alike.
 
@@ -191,12 +206,18 @@ class GraphReader:
         waiting    (merge, input index, source name, source index) of back edges, wired at the end
     """
 
-    def __init__(self, graph: Graph, nodes: Any, prefix: str = "", mapping: _InputMap | None = None, internal: bool = False) -> None:
+    def __init__(
+        self, graph: Graph, nodes: Any, prefix: str = "", mapping: _InputMap | None = None, internal: bool = False, validate_colocation: bool = True
+    ) -> None:
         self.graph = graph
         self.nodes = nodes
         self.prefix = prefix
         self.mapping = mapping or _InputMap()
         self.internal = internal
+        self.validate_colocation = validate_colocation
+        self.given = {prefix + node.name for node in nodes}
+        # Scopes of nodes that were here before: a node of that name would look like their parent.
+        self.scopes = set() if prefix or internal else {name[:i] for name in graph._nodes for i, c in enumerate(name) if c == "/"}
         self.names: dict[str, Operation] = {}
         self.waiting: list[tuple[Operation, int, str, int]] = []
         self.trace = capture_trace()
@@ -210,9 +231,11 @@ class GraphReader:
             for node, parsed, attrs, opdef in order:
                 self._add(node, parsed, attrs, opdef, added)
             self._wire_back_edges()
+            if not self.internal:
+                self._enter_scopes(added)
             for op in added:
                 if op.attrs.get("_class"):
-                    self._prefix_colocation(op, by_name)
+                    self._rename_colocation(op, by_name)
         except BaseException:
             for op in reversed(added):  # an import that fails leaves nothing behind
                 self.graph.remove_node(op)
@@ -238,6 +261,9 @@ class GraphReader:
         unknown: dict[str, list[str]] = {}
         for node in self.nodes:
             parsed[node.name] = self._parse_inputs(node, by_name)
+            if node.op in _MADE_BY_THE_RUNTIME or (self.internal and node.op in ("_Arg", "_Retval")):
+                problems.append(f"Node '{node.name}': {node.op} is an op that only the runtime itself may add to a graph")
+                continue
             try:
                 opdef = self.graph.op_def(node.op)
             except errors.NotFoundError:
@@ -255,6 +281,8 @@ class GraphReader:
                 "remove the nodes from the GraphDef.",
             )
         if problems:
+            if unknown and len(problems) == 1:
+                raise errors.NotFoundError(problems[0])
             raise ValueError("\n".join(problems))
         return by_name, self._sort(parsed, described, by_name)
 
@@ -340,8 +368,8 @@ class GraphReader:
         data, control = parsed
         found: list[Tensor | None] = [self._input(node, where) for where in data]
         full = self.prefix + node.name
-        if full in graph:
-            raise ValueError(f"Node name '{full}' already exists in the Graph")
+        if not self.internal and (full in graph or full in self.scopes):
+            full = self._free_name(full)
         self._check_inputs(node, opdef, found, arg_dtypes(opdef.inputs, attrs))
         controls = []
         for source in control:
@@ -407,18 +435,54 @@ class GraphReader:
                 raise ValueError(f"Input {index} of node {op.name} was passed {tensor.dtype.name} from {tensor.name} incompatible with expected {op.outputs[0].dtype.name}.")
             op._update_input(index, tensor)
 
-    def _prefix_colocation(self, op: Operation, by_name: dict[str, Any]) -> None:
-        if not self.prefix:
+    def _free_name(self, taken: str) -> str:
+        """`taken_1`, `taken_2`, ...: the first that neither the graph nor the GraphDef uses, as TF names what would clash."""
+        number = 1
+        while (name := f"{taken}_{number}").lower() in self.graph._names_in_use or name in self.graph or name in self.given:
+            number += 1
+        return name
+
+    def _enter_scopes(self, added: list[Operation]) -> None:
+        """The open scopes hold for imported nodes too: devices fill in what a node leaves open, loops and branches own it."""
+        graph = self.graph
+        context = graph._control_flow_context
+        if graph._device_cache != "":
+            for op in added:
+                if not op.attrs.get("_class"):  # colocation decides
+                    with graph.device(op.device or ""):
+                        op.device = graph._device_for(op)
+        if graph._controllers:
+            for op in added:
+                op._add_control_inputs(graph._control_inputs_for([t.op for t in op.inputs]))
+                graph._record_op_seen(op)
+        if context is None:
             return
+        around = context
+        while around is not None:  # imported values are inside already, also those that a back edge brings
+            around._values.update(t for op in added for t in op.outputs)
+            around = around._outer_context
+        for op in added:
+            op._control_flow_context = context
+            context.AddOp(op)
+
+    def _rename_colocation(self, op: Operation, by_name: dict[str, Any]) -> None:
+        """Groups name nodes of the GraphDef; here these may have other names. Their device is the group's."""
         groups = []
+        device = None
         for group in op.attrs["_class"]:
             if isinstance(group, bytes) and group.startswith(b"loc:@"):
                 target = group[5:].decode("utf-8", "replace")
                 if target not in by_name:
+                    if not self.validate_colocation:
+                        groups.append(group)
+                        continue
                     raise ValueError(f"Node '{op.name}' expects to be colocated with unknown node '{target}'")
-                group = b"loc:@" + self.prefix.encode() + group[5:]
+                group = b"loc:@" + self.names[target].name.encode()
+                device = device or self.names[target].device
             groups.append(group)
         op.attrs = {**op.attrs, "_class": groups}
+        if device and not self.internal:
+            op.device = device
 
 
 def _quick_parse(text: str) -> tuple[str, int]:
@@ -454,4 +518,8 @@ def checked_kind(where: str, attr: Any, value: Any) -> Any:
     if not fits:
         shown = repr(value)[:60]
         raise ValueError(f"{where}: AttrValue had value with unexpected type for attr '{attr.name}': expected {kind}, got {shown}")
+    if classes == (DType,):
+        for v in values:
+            if v._is_ref_dtype:
+                raise ValueError(f"{where}: AttrValue must not have reference type value of {v.name} for attr '{attr.name}'")
     return value

@@ -363,6 +363,8 @@ class Operation:
 class Graph(Scopes):
     """A dataflow graph. Clients build it under its scopes; passes read it and make new ones."""
 
+    PRODUCER_VERSION = 2474  # of the GraphDefs written here; TensorFlow 2.21 writes the same
+
     def __init__(self) -> None:
         super().__init__()
         self._nodes: dict[str, Operation] = {}
@@ -371,7 +373,7 @@ class Graph(Scopes):
         self._change_log: list[str] = []  # names of nodes that were changed after they were made
         self.functions: dict[str, Function] = {}
         self.gradient_functions: dict[str, str] = {}
-        self._producer = 2474
+        self._producer = self.PRODUCER_VERSION
         self._min_consumer = 0
         self._edits = 0  # counts changes of existing nodes and of the function library
         self._seed: int | None = None

@@ -99,13 +99,17 @@ def _static_axes(a: Any, b: Any) -> tuple[list[int], list[int]] | None:
     if a is None or b is None:
         return None
     rank = max(len(a), len(b))
+    if any(len(dims) < rank and None in dims for dims in (a, b)):
+        return None  # its shape is needed to give it its rank back
     wide_a = (1,) * (rank - len(a)) + a
     wide_b = (1,) * (rank - len(b)) + b
     axes_a, axes_b = [], []
     for i, (x, y) in enumerate(zip(wide_a, wide_b, strict=True)):
         if x is None or y is None:
-            # An open size against a size above 1 may still turn out to be 1.
-            return None
+            # Against a size of 1 an open size decides nothing: a sum over an axis of size 1 does no harm. Against a size above 1
+            # it may still turn out to be 1.
+            if (y if x is None else x) != 1:
+                return None
         if x == 1 and y != 1:
             axes_a.append(i)
         elif y == 1 and x != 1:

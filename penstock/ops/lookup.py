@@ -14,7 +14,7 @@ from penstock.errors import InvalidArgumentError
 from penstock.graph.ir import Dims, Operation
 from penstock.ops.declare import NOT_DIFFERENTIABLE, no_outputs, op, scalar, vector
 from penstock.ops.kernels.tables import TABLE_TYPE, DenseTable, MutableTable, StaticTable, Table, text_file_entries
-from penstock.ops.resources import Ref, ResourceHandle, pair_of
+from penstock.ops.resources import Ref, ResourceHandle, carried, pair_of
 from penstock.ops.state import resource_key
 from penstock.shapes import TensorShape, dims_of, format_dims, merge_dims
 
@@ -175,9 +175,8 @@ op(f"AnonymousMutableDenseHashTable(empty_key: key_dtype, deleted_key: key_dtype
 def find_table(ctx: Any, handle: Any) -> Table:
     """The table behind a resource handle or a ref string."""
     if isinstance(handle, ResourceHandle):
-        if handle.resource is not None:
-            return handle.resource
-        return ctx.resources.lookup(handle.container, handle.name, Table)
+        found = carried(handle, Table)
+        return found if found is not None else ctx.resources.lookup(handle.container, handle.name, Table)
     container, name = pair_of(handle)
     return ctx.resources.lookup(container, name, Table)
 

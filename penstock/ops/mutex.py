@@ -7,10 +7,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from penstock.errors import CancelledError
+from penstock.errors import CancelledError, InvalidArgumentError
 from penstock.graph.ir import Operation
 from penstock.ops.declare import no_outputs, op, scalar
-from penstock.ops.resources import ResourceHandle
+from penstock.ops.resources import ResourceHandle, carried
 from penstock.ops.state import resource_key
 
 
@@ -91,6 +91,7 @@ def mutex_kernel(ctx: Any, *, container: bytes, shared_name: bytes, node: Operat
 
 
 def lock_kernel(ctx: Any, done: Callable[..., Any], handle: ResourceHandle) -> None:
+    carried(handle, Mutex)
     mutex = ctx.resources.lookup(handle.container, handle.name, Mutex)
     waiter = _Waiter(done)
     token = ctx.cancellation.register(waiter.cancel)
@@ -102,6 +103,8 @@ def lock_kernel(ctx: Any, done: Callable[..., Any], handle: ResourceHandle) -> N
 
 
 def consume_kernel(lock: MutexHold) -> None:
+    if not isinstance(lock, MutexHold):
+        raise InvalidArgumentError("Expected input to be a mutex lock.")
     lock.release()
 
 

@@ -19,6 +19,7 @@ from penstock.ops.declare import NOT_DIFFERENTIABLE, no_outputs, op, scalar, unk
 from penstock.ops.kernels import queues
 from penstock.ops.kernels.handles import find, make_handle, string_handle
 from penstock.ops.kernels.queues import Queue, types_text
+from penstock.ops.resources import carried
 from penstock.ops.samples import program
 from penstock.shapes import TensorShape, dims_of, format_dims, is_fully_defined
 
@@ -77,6 +78,7 @@ for _name, _attrs, _kernel in (
 
 
 def fake_queue_kernel(resource: Any, *, node: Operation) -> Any:
+    carried(resource, object)
     return string_handle(resource.container, resource.name, node.name)
 
 

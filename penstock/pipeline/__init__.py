@@ -6,6 +6,8 @@ The client's graph is placed as a whole, once, and every signature is pruned fro
 
 `compile_step` is the table of contents of this folder. Every stage is a pure function from graph to graph; `Trail` remembers what
 each one made, for `Session.explain` and for dumps.
+
+One stage comes later, when a partition is warm: `regions.group`, by which the executor gets fewer, larger nodes.
 """
 
 from __future__ import annotations

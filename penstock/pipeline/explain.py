@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import html
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from penstock.graph.ir import Graph, Operation
@@ -40,7 +41,7 @@ class NodeStory(NamedTuple):
 class Explanation:
     """See the module's docstring."""
 
-    def __init__(self, signature: Any, trail: Any, placer: Any, partitions: dict[str, Graph], seconds: float, codes: dict[str, str] | None = None) -> None:
+    def __init__(self, signature: Any, trail: Any, placer: Any, partitions: dict[str, Graph], seconds: float, codes: dict[str, Callable[[], str]] | None = None) -> None:
         self.signature = signature
         self.codes = codes or {}
         self.partitions = partitions
@@ -81,7 +82,7 @@ class Explanation:
     @property
     def code(self) -> str:
         """The generated source of all partitions; a partition that stays with the dataflow executor says why."""
-        return "\n".join(f"# {device}\n{source}" for device, source in self.codes.items())
+        return "\n".join(f"# {device}\n{source()}" for device, source in self.codes.items())
 
     def placement(self) -> dict[str, int]:
         """Device -> number of nodes."""

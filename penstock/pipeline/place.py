@@ -4,7 +4,7 @@
 
 Nodes that must share a device form groups: explicit colocation (`loc:@x`), readers and writers of one reference, users of one resource.
 A group goes to a device that satisfies every member's request and has kernels for all of them; soft placement drops requests
-that cannot be met. Sources without inputs go where their consumer is; everything else goes to the best device.
+that cannot be met, and a resource's own device beats the requests of its users. Sources without inputs go where their consumer is; everything else goes to the best device.
 
 `Placer` keeps its answers: a node that was placed once stays there, for every signature and every extension of the graph.
 """
@@ -131,7 +131,7 @@ class Placer:
         if fixed is not None:
             chosen, why = self._known[fixed], f"shares state with nodes that are on {fixed} already"
             for op in members:
-                if op.name not in self.placement and op.device and not names.matches(op.device, fixed) and not self.soft:
+                if op.name not in self.placement and op.device and not names.matches(op.device, fixed) and not self.soft and not _uses_resource(op):
                     raise errors.InvalidArgumentError(
                         f"Cannot colocate nodes: operation '{op.name}' asks for device '{op.device}', but it is colocated with nodes that were "
                         f"assigned to '{fixed}' in an earlier run. Enable soft placement or drop the request."
@@ -172,7 +172,7 @@ class Placer:
             elif wanted != spec:
                 merged = _merge(spec, wanted)
                 if merged is None:
-                    if self.soft:
+                    if self.soft or _uses_resource(op):
                         continue
                     raise errors.InvalidArgumentError(
                         f"Cannot colocate nodes '{op.name}' and '{source.name}' because no device can satisfy both requests: "  # type: ignore[union-attr]
@@ -250,6 +250,11 @@ def _has_kernel(op: Operation, device: Any) -> bool:
     if device.type == "CPU" and op.type in op.graph.functions:
         return True
     return device.has_kernel(op.op_def)
+
+
+def _uses_resource(op: Operation) -> bool:
+    """Whether `op` works on a resource: then the resource's device counts, not its own request."""
+    return any(tensor.dtype is resource for tensor in op.inputs)
 
 
 def _wants_ref(op: Operation, tensor: Any) -> bool:

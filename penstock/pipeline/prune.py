@@ -14,7 +14,7 @@ from typing import Any
 from penstock import errors
 from penstock.dtypes import DType
 from penstock.graph.ir import Graph, Operation, Tensor
-from penstock.graph.rewrite import Copier, add_controls, new_node
+from penstock.graph.rewrite import Copier, add_controls, new_node, topological
 from penstock.names import parse_tensor_name
 from penstock.pipeline.signature import Signature
 
@@ -29,9 +29,11 @@ def prune(graph: Graph, signature: Signature, device_of: Callable[[Operation], s
         twice = next(n for n in signature.feeds if list(signature.feeds).count(n) > 1)
         raise errors.InvalidArgumentError(f"{twice} fed more than once.")
     connected = {find_tensor(graph, to, "tensor connection"): find_tensor(graph, source, "tensor connection") for source, to in signature.connections}
-    for to in connected:
-        if to in fed:
-            raise errors.InvalidArgumentError(f"{to.name} is both fed and the target of a tensor connection.")
+    for to, source in connected.items():
+        if to in fed or len(connected) != len(signature.connections):
+            raise errors.InvalidArgumentError(f"{to.name} is fed more than once: by a feed and a tensor connection, or by two connections.")
+        if _base(to.dtype) is not _base(source.dtype):
+            raise errors.InvalidArgumentError(f"Tensor connection from {source.name} of type {_base(source.dtype).name} to {to.name} of type {_base(to.dtype).name}.")
     fetched = [find_tensor(graph, name, "fetch") for name in signature.fetches]
     targets = [find_op(graph, name) for name in signature.targets]
 
@@ -52,11 +54,21 @@ def prune(graph: Graph, signature: Signature, device_of: Callable[[Operation], s
         if tensor.op.type in ("Placeholder", "PlaceholderV2"):
             arg_of[tensor.op] = node
     for to in connected:
-        copier.tensors[to] = _connected(to, connected, copier)
+        source = _connected(to, connected, copier)
+        if source is not None:
+            copier.tensors[to] = source
+            if to.op.type in ("Placeholder", "PlaceholderV2"):
+                arg_of[to.op] = source.op
     new = copier.wire()
     for op, clone in copier.ops.items():
         # A control edge from a fed placeholder is met by its feed.
         add_controls(clone, [arg_of[c] for c in op.control_inputs if c in arg_of])
+    if connected:
+        try:
+            topological(new)
+        except ValueError as error:
+            names = ", ".join(f'"{source}" and "{to}"' for source, to in signature.connections)
+            raise errors.InvalidArgumentError(f"Requested Tensor connection between nodes {names} would create a cycle.") from error
     fetch_device = dict(signature.fetch_devices)
     for index, tensor in enumerate(fetched):
         device = fetch_device.get(signature.fetches[index]) or client_device
@@ -72,6 +84,8 @@ def find_tensor(graph: Graph, name: str, role: str) -> Tensor:
         raise errors.InvalidArgumentError(f"{role.capitalize()} '{name}' is not a tensor name") from error
     op = graph.find(op_name)
     if op is None:
+        if role == "tensor connection":
+            raise errors.InvalidArgumentError(f'Requested tensor connection from unknown node: "{name}".')
         what = "FetchOutputs node" if role == "fetch" else "FeedInputs: unable to find feed output" if role == "feed" else "Tensor"
         raise errors.NotFoundError(f"{what} {name}: not found" if role != "feed" else f"{what} {name}")
     if index >= len(op.outputs):
@@ -108,6 +122,7 @@ def _reachable(fetched: list[Tensor], targets: list[Operation], fed: dict[Tensor
     for tensor in fetched:
         want(tensor)
     plain = not fed and not connected
+    joined = {t.op: t for t in connected if t.op.type in ("Placeholder", "PlaceholderV2")}
     fed_placeholders = {t.op for t in fed if t.op.type in ("Placeholder", "PlaceholderV2")}
     while stack:
         op = stack.pop()
@@ -120,13 +135,16 @@ def _reachable(fetched: list[Tensor], targets: list[Operation], fed: dict[Tensor
             else:
                 want(tensor)
         for control in op.control_inputs:
-            if control not in keep and control not in fed_placeholders:
+            if control in joined:
+                want(joined[control])
+            elif control not in keep and control not in fed_placeholders:
                 keep.add(control)
                 stack.append(control)
     return keep
 
 
-def _connected(to: Tensor, connected: dict[Tensor, Tensor], copier: Copier) -> Tensor:
+def _connected(to: Tensor, connected: dict[Tensor, Tensor], copier: Copier) -> Tensor | None:
+    """What stands for a connected tensor in the pruned graph; None if nobody needs it."""
     seen = []
     tensor = to
     while tensor in connected:
@@ -134,7 +152,7 @@ def _connected(to: Tensor, connected: dict[Tensor, Tensor], copier: Copier) -> T
             raise errors.InvalidArgumentError(f"Tensor connections form a cycle through {to.name}")
         seen.append(tensor)
         tensor = connected[tensor]
-    return copier.tensors[tensor]
+    return copier.tensors.get(tensor)
 
 
 def _base(dtype: DType) -> DType:

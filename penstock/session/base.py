@@ -11,6 +11,7 @@ State of a session
 
 from __future__ import annotations
 
+import sys
 import warnings
 from typing import Any
 
@@ -24,6 +25,8 @@ from penstock.session.factory import Runtime, factory_for
 from penstock.session.feeds import FeedSlot, flatten_feeds
 from penstock.session.fetches import Fetches, partial_feed_elements
 from penstock.session.handles import TensorHandle, wrap_handles
+
+_FED = object()  # first in the keys of fed plans: a tuple of fetches must never look like one
 
 
 class Plan:
@@ -93,8 +96,9 @@ class BaseSession:
             self._runtime.close()
 
     def __del__(self) -> None:
+        # At the interpreter's end no thread can be started or waited for: closing then could hang it.
         try:
-            if not getattr(self, "_closed", True):
+            if not getattr(self, "_closed", True) and not sys.is_finalizing():
                 self.close()
         except Exception:  # the interpreter may be shutting down
             pass
@@ -127,7 +131,7 @@ class BaseSession:
                 if fetches.__class__ is list:
                     plan = self._plans[(list, *fetches, None, *feed_dict) if feed_dict else (list, *fetches)]
                 else:
-                    plan = self._plans[(fetches, *feed_dict) if feed_dict else fetches]
+                    plan = self._plans[(_FED, fetches, *feed_dict) if feed_dict else fetches]
             except (KeyError, TypeError):
                 return self._first_run(fetches, feed_dict, None, None)
             slots = plan.slots
@@ -140,6 +144,8 @@ class BaseSession:
 
     def _first_run(self, structure: Any, feed_dict: Any, options: Any, run_metadata: Any) -> Any:
         self._check_open()
+        if not len(self._graph):
+            raise RuntimeError("The Session graph is empty. Add operations to the graph before calling run().")
         if self._graph._edits != self._edits:
             self._plans.clear()
             self._edits = self._graph._edits
@@ -186,7 +192,7 @@ class BaseSession:
         else:
             if not (isinstance(structure, (Tensor, Operation, str)) or hasattr(structure, "_as_graph_element")):
                 return
-            key = (structure, *feed_dict) if feed_dict else structure
+            key = (_FED, structure, *feed_dict) if feed_dict else structure
         if len(self._plans) > 10_000:
             self._plans.clear()
         self._plans[key] = plan
@@ -239,7 +245,7 @@ class BaseSession:
         for table, names, what in ((options.feed_devices, options.feed, "feed"), (options.fetch_devices, options.fetch, "fetch")):
             for name in table:
                 if name not in names:
-                    raise errors.InvalidArgumentError(f"Callable {what} device for {name}, which is not among the {what}es of the callable.")
+                    raise errors.InvalidArgumentError(f"Callable {what} device for {name}, which is not among the {what} names of the callable.")
         signature = Signature(
             tuple(options.feed),
             tuple(options.fetch),

@@ -317,7 +317,7 @@ class DirectRuntime:
         with self._lock:
             prepared = self._compile(signature, trail)
         seconds = time.perf_counter() - start
-        codes = {e.device.name: e.source() for e in prepared.executors}
+        codes = {e.device.name: e.source for e in prepared.executors}
         return Explanation(signature, trail, self.placer, prepared.partitions, seconds, codes)
 
     def reset_containers(self, containers: list[str]) -> None:

@@ -88,12 +88,12 @@ class PartialRun:
             raise self.error
         for name in feeds:
             if name not in self.signature.feeds:
-                raise errors.NotFoundError(f"The feed {name} is not declared in this partial run's setup: {', '.join(self.signature.feeds)}.")
+                raise errors.InvalidArgumentError(f"The feed {name} was not specified in partial_run_setup: {', '.join(self.signature.feeds)}.")
             if name not in self.pending_feeds:
                 raise errors.InvalidArgumentError(f"The feed {name} has already been fed.")
         for name in fetches:
             if name not in self.signature.fetches:
-                raise errors.NotFoundError(f"The fetch {name} is not declared in this partial run's setup: {', '.join(self.signature.fetches)}.")
+                raise errors.InvalidArgumentError(f"The fetch {name} was not specified in partial_run_setup: {', '.join(self.signature.fetches)}.")
             if name not in self.pending_fetches:
                 raise errors.InvalidArgumentError(f"The fetch {name} has already been fetched.")
         missing = self.pending_feeds - set(feeds)

@@ -112,7 +112,9 @@ def random_graph(tf: Any, seed: int, devices: int = 1) -> tuple[list[Any], dict[
         if kind < 0.3:
             y = maker.unary(x)
         elif kind < 0.6:
-            y = maker.binary(x, maker.pick([p for p in pool if p.shape.as_list() in (x.shape.as_list(), [])] or [x]))
+            # Sizes that are not known while building may differ.
+            fits = [p for p in pool if p.shape.as_list() == [] or (known and p.shape.as_list() == x.shape.as_list())]
+            y = maker.binary(x, maker.pick([*fits, x]))
         elif kind < 0.72:
             y = maker.other(x)
         elif kind < 0.84 and known:
@@ -130,6 +132,6 @@ def random_graph(tf: Any, seed: int, devices: int = 1) -> tuple[list[Any], dict[
             y = step(number)
         pool.append(y)
     fetches = rng.sample(pool[3:], min(4, len(pool) - 3))
-    if rng.random() < 0.5:
+    if rng.random() < 0.5 and devices == 1:
         fetches += [g for g in tf.gradients(tf.reduce_sum(tf.tanh(pool[-1])), sources) if g is not None]
     return fetches + maker.updates, feeds, tf.global_variables_initializer()

@@ -140,6 +140,12 @@ def test_closure_and_adding_to_a_graph():
         other._add_function(load(f"library {{ {function('f1', NEG.replace('Neg', 'Abs'))} }}").functions["f1"])
 
 
+def test_colocation_with_nodes_that_are_not_there():
+    nodes = NEG.replace(FLOAT, FLOAT + 'attr { key: "_class" value { list { s: "loc:@elsewhere" s: "loc:@a" } } }')
+    graph = load(call() + f"library {{ {function('f', nodes)} }}")
+    np.testing.assert_array_equal(run(graph, "y:0"), -X)
+
+
 # -- broken definitions ---------------------------------------------------------------------------------------------------------
 
 BROKEN = {

@@ -57,13 +57,14 @@ def test_prefix_and_input_map():
     ],
 )
 def test_bad_graphs_are_refused_whole(text, match):
-    with pytest.raises(ValueError, match=match):
+    # An op that nobody declared is "not found", everything else an invalid graph, as in TF.
+    with pytest.raises(tf.errors.NotFoundError if "NoSuchOp" in text else ValueError, match=match):
         tf.import_graph_def(graph_def(text))
     assert len(tf.get_default_graph().get_operations()) == 0
 
 
 def test_unknown_ops_are_reported_all_at_once():
-    with pytest.raises(ValueError) as caught:
+    with pytest.raises(tf.errors.NotFoundError) as caught:
         tf.import_graph_def(graph_def('node { name: "a" op: "Nope" } node { name: "b" op: "Neither" } node { name: "c" op: "Nope" }'))
     assert "'Nope'" in str(caught.value) and "'Neither'" in str(caught.value) and "1 more" in str(caught.value)
 
@@ -106,3 +107,62 @@ def test_freezing_variables(use_resource):
         (again,) = tf.import_graph_def(frozen, return_elements=["out:0"])
         with tf.Session() as sess:
             assert sess.run(again).tolist() == want.tolist()
+
+
+def test_import_under_device_scopes():
+    exported = graph_def(CONST % ("a", "1") + (CONST % ("b", "2"))[:-1] + 'device: "/job:ps/task:2" }')
+    with tf.device("/job:worker/cpu:1"):
+        a, b = tf.import_graph_def(exported, return_elements=["a", "b"])
+    assert a.device == "/job:worker/device:CPU:1"
+    assert b.device == "/job:ps/task:2/device:CPU:1"  # what the node says itself wins
+    with tf.device(lambda op: "/cpu:5" if op.type == "Const" else ""):
+        (a,) = tf.import_graph_def(exported, return_elements=["a"])
+    assert a.device == "/cpu:5"
+
+
+def test_import_into_the_root_gives_taken_names_a_number():
+    colocated = 'node { name: "n" op: "Neg" input: "c" attr { key: "T" value { type: DT_FLOAT } } attr { key: "_class" value { list { s: "loc:@c" } } } }'
+    exported = graph_def(CONST % ("c", "3") + colocated)
+    tf.constant(1.0, name="c")
+    c, n = tf.import_graph_def(exported, return_elements=["c:0", "n"], name="")
+    assert c.name == "c_1:0" and n.inputs[0] is c
+    assert n.colocation_groups() == [b"loc:@c_1"]
+    with tf.name_scope("scope"):  # an empty name means the root, wherever one is
+        (c,) = tf.import_graph_def(graph_def(CONST % ("c", "3")), return_elements=["c"], name="")
+    assert c.name == "c_2"
+
+
+def test_import_inside_loops_branches_and_control_dependencies():
+    with tf.Graph().as_default() as graph:
+        x = tf.placeholder(tf.float32, [], name="x")
+        tf.add(x, tf.constant(2.0) * 3.0, name="y")
+        exported = graph.as_graph_def()
+
+    def apply(value):
+        return tf.import_graph_def(exported, input_map={"x:0": value}, return_elements=["y:0"])[0]
+
+    start = tf.constant(1.0)
+    pred = tf.placeholder(tf.bool, [])
+    _, looped = tf.while_loop(lambda i, a: i < 3, lambda i, a: (i + 1, apply(a)), [0, start])
+    branched = tf.cond(pred, lambda: apply(start), lambda: start)
+    mapped = tf.map_fn(apply, tf.constant([1.0, 2.0]))
+    with tf.control_dependencies([tf.no_op(name="first")]):
+        (op,) = tf.import_graph_def(exported, return_elements=["Const"])
+    assert [c.name for c in op.control_inputs] == ["first"]
+    with tf.Session() as sess:
+        assert sess.run([looped, tf.gradients(looped, start)[0], branched], {pred: True}) == [19.0, 1.0, 7.0]
+        assert sess.run(branched, {pred: False}) == 1.0
+        assert sess.run(mapped).tolist() == [7.0, 8.0]
+
+
+@pytest.mark.parametrize(
+    "versions, match",
+    [
+        ("min_consumer: 99999", "min consumer version 99999 above current version"),
+        ("producer: -3", "producer version -3 below"),
+        ("producer: 100 bad_consumers: 2474", "disallows consumer version 2474"),
+    ],
+)
+def test_versions_are_checked(versions, match):
+    with pytest.raises(ValueError, match=match):
+        tf.import_graph_def(graph_def(CONST % ("a", "1") + " versions { " + versions + " }"))

@@ -450,6 +450,7 @@ def test_gradient_does_not_repeat_writes():
         assert session.run(v) == 1.0
 
 
+@pytest.mark.filterwarnings("ignore:Converting sparse IndexedSlices:UserWarning")
 def test_gradients_of_variables_in_functions():
     v = tf.get_variable("v", initializer=[[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], use_resource=True)
 
@@ -553,3 +554,51 @@ def test_registered_gradient_functions_survive_export():
         dx = tf.gradients(graph.get_tensor_by_name("y:0"), graph.get_tensor_by_name("x:0"))
         with tf.Session() as session:
             assert session.run(dx, {"x:0": 2.0}) == [7.0]
+
+
+RECURSIVE = """
+node { name: "x" op: "Placeholder" attr { key: "dtype" value { type: DT_FLOAT } } attr { key: "shape" value { shape { } } } }
+node { name: "n" op: "Placeholder" attr { key: "dtype" value { type: DT_INT32 } } attr { key: "shape" value { shape { } } } }
+node { name: "y" op: "power" input: "n" input: "x" }
+library {
+  function { signature { name: "power" input_arg { name: "n" type: DT_INT32 } input_arg { name: "x" type: DT_FLOAT } output_arg { name: "y" type: DT_FLOAT } }
+    node_def { name: "if" op: "StatelessIf" input: "n" input: "n" input: "x" attr { key: "Tcond" value { type: DT_INT32 } }
+      attr { key: "Tin" value { list { type: DT_INT32 type: DT_FLOAT } } } attr { key: "Tout" value { list { type: DT_FLOAT } } }
+      attr { key: "then_branch" value { func { name: "more" } } } attr { key: "else_branch" value { func { name: "one" } } } }
+    ret { key: "y" value: "if:output:0" } }
+  function { signature { name: "more" input_arg { name: "n" type: DT_INT32 } input_arg { name: "x" type: DT_FLOAT } output_arg { name: "y" type: DT_FLOAT } }
+    node_def { name: "c" op: "Const" attr { key: "dtype" value { type: DT_INT32 } } attr { key: "value" value { tensor { dtype: DT_INT32 tensor_shape { } int_val: 1 } } } }
+    node_def { name: "less" op: "Sub" input: "n" input: "c:output:0" attr { key: "T" value { type: DT_INT32 } } }
+    node_def { name: "call" op: "power" input: "less:z:0" input: "x" }
+    node_def { name: "mul" op: "Mul" input: "call:y:0" input: "x" attr { key: "T" value { type: DT_FLOAT } } }
+    ret { key: "y" value: "mul:z:0" } }
+  function { signature { name: "one" input_arg { name: "n" type: DT_INT32 } input_arg { name: "x" type: DT_FLOAT } output_arg { name: "y" type: DT_FLOAT } }
+    node_def { name: "ones" op: "OnesLike" input: "x" attr { key: "T" value { type: DT_FLOAT } } }
+    ret { key: "y" value: "ones:y:0" } } }
+"""
+
+
+def test_recursive_function_and_its_gradient():
+    from google.protobuf import text_format
+
+    tf.import_graph_def(text_format.Parse(RECURSIVE, tf.GraphDef()), name="")
+    graph = tf.get_default_graph()
+    n, x, y = (graph.get_tensor_by_name(f"{name}:0") for name in "nxy")
+    dx = tf.gradients(y, x)[0]
+    for count in (0, 1, 5):
+        assert run([y, dx], {n: count, x: 2.0}) == [2.0**count, count * 2.0 ** (count - 1)]
+    assert run(y, {n: 300, x: 1.0}) == 1.0
+    with pytest.raises(tf.errors.ResourceExhaustedError):
+        run(y, {n: -1, x: 2.0})
+
+
+def test_gradients_taken_after_a_session_ran_the_forward_node():
+    x = tf.placeholder(tf.float32, [])
+    y = raw.While(input=[0, 1.0, x], cond=power_cond, body=power_body)[1]
+    z = raw.If(cond=x > 0.0, input=[x], Tout=[tf.float32], then_branch=square, else_branch=minus)[0]
+    with tf.Session() as session:
+        assert session.run([y, z], {x: 2.0}) == [8.0, 4.0]
+        dy, dz = tf.gradients(y, x)[0], tf.gradients(z, x)[0]
+        assert session.run([y, z, dy, dz], {x: 2.0}) == [8.0, 4.0, 12.0, 4.0]
+        again = tf.gradients([y, z], x)[0]
+        assert session.run([y, z, dy, again], {x: 3.0}) == [27.0, 9.0, 27.0, 33.0]

@@ -380,3 +380,32 @@ def test_a_failing_users_pass_is_named():
             sess.run(tf.constant(1.0))
     finally:
         custom.unregister_pass(custom.POST_PLACEMENT, "broken")
+
+
+def test_a_branch_not_taken_does_not_run_on_another_device():
+    ran = []
+    pred = tf.placeholder(tf.bool, [])
+
+    def branch():
+        with tf.device("/cpu:1"):  # no inputs: only a control edge from the other device says that it is dead
+            return tf.py_func(lambda: ran.append(1) or np.float32(1.0), [], tf.float32)
+
+    with tf.device("/cpu:0"):
+        value = tf.cond(pred, branch, lambda: tf.constant(2.0))
+    with tf.Session(config=tf.ConfigProto(device_count={"CPU": 2})) as sess:
+        assert sess.run(value, {pred: False}) == 2.0 and ran == []
+        assert sess.run(value, {pred: True}) == 1.0 and ran == [1]
+
+
+def test_gradients_of_nested_loops_across_devices():
+    x = tf.constant(1.0)
+
+    def body(i, a):
+        with tf.device("/cpu:1"):
+            _, b = tf.while_loop(lambda j, b: j < i, lambda j, b: (j + 1, b * 2.0), [0, a])
+        return i + 1, b + x
+
+    with tf.device("/cpu:0"):
+        _, result = tf.while_loop(lambda i, a: i < 5, body, [0, x])
+    with tf.Session(config=tf.ConfigProto(device_count={"CPU": 2})) as sess:
+        assert sess.run(tf.gradients(result, x)[0]) == 2705.0

@@ -15,6 +15,7 @@ from penstock.graph.opdef import OPS
 INTS = (0, 1, -1, 2, 3, 7, 100, 2**31 - 1, -(2**31), 2**31, 2**40, 2**62, 2**63 - 1, -(2**63))
 SIZES = (-2, -1, 0, 1, 2, 3, 5, 2**15, 2**31, 2**40, 2**62, 2**63 - 1, -(2**63))
 NAMES = ("", "x", "a/b", "_x", "x:0", "^x", "x\n", "\x00", "é", "a" * 5000, "loc:@x", "x:9999999999999999999999", "x:-1", "x:²", "import/x")
+FUNCTIONS = ("Double", "Negate", "Less10", "Indexed", "Twice", "Forever", "", "Nowhere", "AddV2")
 DEVICES = ("", "/cpu:0", "/cpu:1", "/device:CPU:7", "/gpu:0", "/job:a/replica:0/task:99999999999999999999/cpu:0", "nonsense", "/", "/cpu:*", "\n")
 
 
@@ -97,7 +98,7 @@ def random_attr(attr: Any, r: random.Random, depth: int = 0) -> None:
     elif kind == 7:
         attr.placeholder = r.choice(("T", "", "nope"))
     elif kind == 8:
-        attr.func.name = r.choice(("Double", "Twice", "Forever", "", "Nowhere", "AddV2"))
+        attr.func.name = r.choice(FUNCTIONS)
         if depth < 3 and r.random() < 0.4:
             random_attr(attr.func.attr[r.choice(("T", "f", ""))], r, depth + 1)
     elif kind == 9:
@@ -437,7 +438,7 @@ def _random_declared_attr(attr: Any, declared: Any, r: random.Random) -> None:
             random_tensor(target.tensor.add() if many else target.tensor, r)
             continue
         else:
-            (target.func.add() if many else target.func).name = "Nowhere"
+            (target.func.add() if many else target.func).name = r.choice(FUNCTIONS)
             continue
         getattr(target, field).append(value) if many else setattr(target, field, value)
 

@@ -15,7 +15,7 @@ import numpy as np
 import penstock as tf
 from penstock.formats import protos
 
-FLOAT, INT32 = 1, 3  # DataType enums
+FLOAT, INT32, BOOL = 1, 3, 10  # DataType enums
 _EXAMPLES = pathlib.Path(__file__).resolve().parents[2] / "examples"
 
 
@@ -162,7 +162,44 @@ def functions() -> protos.GraphDef:
     return result
 
 
-PROGRAMS: tuple[Callable[[], object], ...] = (training, convolution, loops, branches, strings, shapes, queues, devices, functions)
+def functional() -> protos.GraphDef:
+    """Branches and loops whose parts are functions."""
+    graph = tf.Graph()
+    with graph.as_default():
+        tf.constant(1.0, name="x")
+        tf.placeholder_with_default(True, [], name="p")
+        tf.constant(1, name="i")
+        tf.constant(4, name="limit")
+    result = graph.as_graph_def()
+    t = {"T": protos.AttrValue(type=FLOAT)}
+    ten = dict(name="ten", op="Const", attr={"dtype": protos.AttrValue(type=FLOAT), "value": protos.AttrValue(tensor=tf.make_tensor_proto(10.0))})
+    less = _function("Less10", [ten, dict(name="y", op="Less", input=["x", "ten:output:0"], attr=t)], ["x"], {"out": "y:z:0"})
+    less.signature.output_arg[0].type = BOOL
+    double = _function("Double", [dict(name="y", op="AddV2", input=["x", "x"], attr=t)], ["x"], {"out": "y:z:0"})
+    negate = _function("Negate", [dict(name="y", op="Neg", input=["x"], attr=t)], ["x"], {"out": "y:y:0"})
+    indexed = _function("Indexed", [dict(name="y", op="AddV2", input=["x", "x"], attr=t)], ["i", "x"], {"out": "y:z:0"})
+    indexed.signature.input_arg[0].type = INT32
+    result.library.function.extend([less, double, negate, indexed])
+
+    def call(name: str, op: str, inputs: list[str], functions: dict[str, str], **types: list[int]) -> None:
+        node = result.node.add(name=name, op=op, input=inputs)
+        for key, function in functions.items():
+            node.attr[key].func.name = function
+        for key, values in types.items():
+            node.attr[key].list.type.extend(values)
+
+    call("if", "If", ["p", "x"], {"then_branch": "Double", "else_branch": "Negate"}, Tin=[FLOAT], Tout=[FLOAT])
+    result.node[-1].attr["Tcond"].type = BOOL
+    call("while", "While", ["x"], {"cond": "Less10", "body": "Double"}, T=[FLOAT])
+    call("stateless", "StatelessWhile", ["while"], {"cond": "Less10", "body": "Double"}, T=[FLOAT])
+    call("case", "Case", ["i", "x"], {}, Tin=[FLOAT], Tout=[FLOAT])
+    for function in ("Double", "Negate"):
+        result.node[-1].attr["branches"].list.func.add(name=function)
+    call("for", "For", ["i", "limit", "i", "x"], {"body": "Indexed"}, T=[FLOAT])
+    return result
+
+
+PROGRAMS: tuple[Callable[[], object], ...] = (training, convolution, loops, branches, strings, shapes, queues, devices, functions, functional)
 
 
 def _graph_def(program: Callable[[], object]) -> protos.GraphDef:

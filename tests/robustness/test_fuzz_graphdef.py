@@ -47,6 +47,8 @@ def ops_case(r: random.Random):
     graph_def = protos.GraphDef()
     name = r.choice(sorted(OPS.keys() - {"Abort"}))  # Abort ends the process if it is told to
     random_op(graph_def, name, r)
+    if any(attr.kind in ("func", "list(func)") for attr in OPS[name].attrs.values()):
+        graph_def.library.CopyFrom(seed_graphs()["functional"].library)
     return graph_def, [name]
 
 

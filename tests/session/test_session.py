@@ -1,6 +1,8 @@
 """Sessions: fetches, feeds, callables, partial runs, handles, options, errors, threads."""
 
 import collections
+import subprocess
+import sys
 import threading
 
 import attr
@@ -90,6 +92,7 @@ def test_unfeedable_and_unfetchable(sess):
 
 
 def test_bad_fetches(sess):
+    tf.constant(0)  # an empty graph has an error of its own
     with pytest.raises(TypeError, match="has invalid type"):
         sess.run(37)
     with pytest.raises(TypeError, match="Cannot be None"):
@@ -343,3 +346,77 @@ def test_close_cancels_waiting_steps():
     sess.close()
     thread.join(10)
     assert not thread.is_alive() and isinstance(outcome[0], tf.errors.CancelledError)
+
+
+def test_a_tuple_of_fetches_is_not_taken_for_a_fed_run(sess):
+    x = tf.constant(1.0)
+    y = x + 1.0
+    assert sess.run(y, {x: 5.0}) == 6.0
+    assert sess.run((y, x)) == (2.0, 1.0)
+
+
+def test_an_empty_graph_cannot_run():
+    with tf.Session(graph=tf.Graph()) as sess, pytest.raises(RuntimeError, match="The Session graph is empty"):
+        sess.run([])
+
+
+def test_partial_runs_know_only_what_was_set_up(sess):
+    a = tf.placeholder(tf.float32, [])
+    b = a + 1.0
+    c = b + 1.0
+    with pytest.raises(tf.errors.InvalidArgumentError, match="fetch .* was not specified in partial_run_setup"):
+        sess.partial_run(sess.partial_run_setup([b], [a]), c, {a: 1.0})
+    with pytest.raises(tf.errors.InvalidArgumentError, match="feed .* was not specified in partial_run_setup"):
+        sess.partial_run(sess.partial_run_setup([c], [a]), c, {b: 1.0})
+
+
+def test_the_interpreter_ends_with_an_open_partial_run():
+    program = "import penstock as tf; a = tf.placeholder(tf.float32, []); s = tf.Session(); h = s.partial_run_setup([a + 1.0], [a])"
+    assert subprocess.run([sys.executable, "-c", program], timeout=60).returncode == 0
+
+
+@pytest.mark.parametrize(
+    "connections, match",
+    [
+        ([("nope:0", "p:0")], "unknown node"),
+        ([("y:0", "p:0")], "would create a cycle"),
+        ([("whole:0", "p:0")], "of type int32"),
+        ([("c:0", "p:0"), ("y:0", "p:0")], "more than once"),
+    ],
+)
+def test_bad_tensor_connections(sess, connections, match):
+    p = tf.placeholder(tf.float32, [], name="p")
+    tf.add(p, 1.0, name="y")
+    tf.constant(8.0, name="c")
+    tf.constant(8, name="whole")
+    options = tf.CallableOptions(fetch=["y:0"])
+    for source, to in connections:
+        options.tensor_connection.add(from_tensor=source, to_tensor=to)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=match):
+        sess._make_callable_from_options(options)()
+
+
+def test_tensor_connections_that_only_control_edges_or_nobody_needs(sess):
+    p = tf.placeholder(tf.float32, [], name="p")
+    tf.constant(8.0, name="c")
+    tf.constant(1.0, name="alone")
+    with tf.control_dependencies([p]):
+        tf.constant(4.0, name="y")
+    for fetch, value in (("y:0", 4.0), ("alone:0", 1.0)):
+        options = tf.CallableOptions(fetch=[fetch])
+        options.tensor_connection.add(from_tensor="c:0", to_tensor="p:0")
+        assert sess._make_callable_from_options(options)() == [value]
+
+
+@pytest.mark.parametrize("use_resource", [False, True])
+def test_a_variable_is_written_where_it_lives(use_resource):
+    with tf.device("/cpu:0"):
+        v = tf.Variable(1.0, use_resource=use_resource)
+    with tf.device("/cpu:1"):
+        write = v.assign(2.0)
+        read = v + 1.0
+    with tf.Session(config=tf.ConfigProto(device_count={"CPU": 2})) as sess:
+        sess.run(v.initializer)
+        assert sess.run(read) == 2.0
+        sess.run(write)
+        assert sess.run(read) == 3.0

@@ -7,7 +7,15 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.api.flags import parsers
-from penstock.api.flags.flag import BooleanFlag, EnumClassFlag, EnumFlag, Flag, FlagHolder, MultiEnumClassFlag, MultiFlag
+from penstock.api.flags.flag import (
+    BooleanFlag,
+    EnumClassFlag,
+    EnumFlag,
+    Flag,
+    FlagHolder,
+    MultiEnumClassFlag,
+    MultiFlag,
+)
 from penstock.api.flags.values import FlagValues
 
 #: The flags of the program. Reading one parses sys.argv first, if `tf.app.run` did not.

@@ -131,8 +131,8 @@ class MultiFlag(Flag):
         super().__init__(*args, **kwargs)
         self.help += ";\n    repeat this option to specify a list of values"
 
-    def parse(self, arguments: Any) -> None:
-        new = self._parse(arguments)
+    def parse(self, argument: Any) -> None:
+        new = self._parse(argument)
         self.value = [*self.value, *new] if self.present else new
         self.present += len(new)
         self.using_default_value = False

@@ -166,8 +166,8 @@ def auc(
                 raise ValueError(f"Invalid summation_method: {summation_method}")
             return math_reduce.reduce_sum(raw.Mul(width, height), name=name)
 
-        value = area(*(values[key] for key in _ALL), "value")
-        update_op = area(*(updates[key] for key in _ALL), "update_op")
+        value = area(*(values[key] for key in _ALL), name="value")
+        update_op = area(*(updates[key] for key in _ALL), name="update_op")
         return collect(value, update_op, metrics_collections, updates_collections)
 
 

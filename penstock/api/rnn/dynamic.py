@@ -164,7 +164,7 @@ def bidirectional_dynamic_rnn(
         with variable_scope("bw") as bw_scope:
             backwards = nest.map_structure(reversed_, inputs)
             output_bw, state_bw = dynamic_rnn(cell_bw, backwards, sequence_length, initial_state_bw, scope=bw_scope, **options)
-        output_bw = nest.map_structure(reversed_, output_bw)
+    output_bw = nest.map_structure(reversed_, output_bw)
     return (output_fw, output_bw), (state_fw, state_bw)
 
 
@@ -217,9 +217,9 @@ def raw_rnn(
             TensorArray(
                 dtype=kind, dynamic_size=True, element_shape=TensorShape([const_batch]).concatenate(parts.as_static_shape(size)), size=0,
                 name=f"rnn_output_{i}",
-            )  # fmt: skip
+            )
             for i, (kind, size) in enumerate(zip(flat_dtypes, flat_size, strict=True))
-        ]
+        ]  # fmt: skip
         emit_arrays = nest.pack_sequence_as(emit_structure, arrays)
         flat_zero = [array_ops.zeros(parts.join_shapes(batch_size, size), kind) for size, kind in zip(flat_size, flat_dtypes, strict=True)]
         zero_emit = nest.pack_sequence_as(emit_structure, flat_zero)

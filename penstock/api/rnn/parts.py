@@ -119,8 +119,8 @@ def infer_state_dtype(explicit: Any, state: Any) -> Any:
 
 def checked_lengths(sequence_length: Any, batch_size: Any) -> Tensor:
     """`sequence_length`, after a check that there is one for each example."""
-    shape = array_ops.stack([batch_size])
     found = array_ops.shape(sequence_length)
+    shape = array_ops.stack([batch_size])
     check = Assert(
         reduce_all(raw.Equal(found, shape)),
         [f"Expected shape for Tensor {sequence_length.name} is ", shape, " but saw shape: ", found],
@@ -149,14 +149,12 @@ def rnn_step(
     """
     flat_state = nest.flatten(state)
     flat_zero = nest.flatten(zero_output)
-    # A cell outside of loops and branches gives outputs whose structure is only known after calling it.
-    structure: list[Any] = []
+    finished = time >= sequence_length
 
     def keep_finished(new_output: list[Any], new_state: list[Any]) -> list[Any]:
         def keep(old: Any, new: Any) -> Any:
             if isinstance(old, TensorArray) or old.shape.rank == 0:
                 return new
-            finished = time >= sequence_length
             with colocate_with(new):
                 return where(finished, old, new)
 
@@ -167,7 +165,6 @@ def rnn_step(
         new_output, new_state = call_cell()
         nest.assert_same_structure(zero_output, new_output)
         nest.assert_same_structure(state, new_state)
-        structure[:] = [new_output]
         return nest.flatten(new_output), nest.flatten(new_state)
 
     def run_and_keep() -> list[Any]:

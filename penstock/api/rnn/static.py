@@ -47,7 +47,7 @@ def static_rnn(
                     if size is None:
                         raise ValueError(f"Input size (dimension {i} of input {x}) must be accessible via shape inference, but saw value None.")
         batch_size: Any = fixed if fixed is not None else array_ops.shape(first)[0]
-        state = parts.initial_state_of(cell, initial_state, batch_size, dtype)
+        state: Any = parts.initial_state_of(cell, initial_state, batch_size, dtype)
         zero_output: Any = None
         shortest = longest = None
         if sequence_length is not None:

@@ -3,19 +3,25 @@
 Activations stay in NumPy's plain layout, channels last; channels-first ones are brought there and back by oneDNN's own reorders.
 Filters are laid out as the primitive likes best, for every call anew unless they are constant. The depthwise filter (*window, C, M)
 and the grouped one (*window, C / groups, O) are descriptors with strides over TF's own layout; nothing is transposed by NumPy.
+
+To lay a filter out for a call costs time that few positions do not win back. There it stays as it is, in the forward pass and,
+with the gradients as products of matrices (`Product`), also in the backward pass.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from penstock.engines.onednn import library as lib
+from penstock.engines.onednn import matmul
 from penstock.engines.onednn.library import Dims, Library
 from penstock.engines.onednn.plan import FLOPS_PER_US, Reordered, channels_last_strides, contiguous, planned, strides_of
-from penstock.engines.onednn.primitives import Add, Maker, PostOps, Primitive, address, empty, scratch
+from penstock.engines.onednn.primitives import FLOAT32, Add, Maker, PostOps, Primitive, address, empty, scratch
+from penstock.ops.kernels.patches import pad, patch_view, taps
 from penstock.ops.kernels.window import Slide
 
 
@@ -45,6 +51,16 @@ class Spec(NamedTuple):
         return self.flops / (FLOPS_PER_US / 4 if self.groups == self.depth > 1 else FLOPS_PER_US)
 
     @property
+    def positions(self) -> int:
+        """Of windows, in the whole batch."""
+        return self.batch * int(np.prod([s.out for s in self.slides]))
+
+    @property
+    def is_pointwise(self) -> bool:
+        """Each position sees exactly one cell, and each cell is seen."""
+        return all(s.is_plain and s.stride == 1 for s in self.slides)
+
+    @property
     def src_dims(self) -> tuple[int, ...]:
         return (self.batch, self.depth, *(s.size for s in self.slides))
 
@@ -62,6 +78,10 @@ class Spec(NamedTuple):
         if self.is_depthwise:
             return (*self.window, self.depth, self.out_depth // self.depth)
         return (*self.window, self.depth // self.groups, self.out_depth)
+
+    @property
+    def filter_bytes(self) -> int:
+        return int(np.prod(self.filter_shape)) * self.dtype.itemsize
 
     def shape(self, dims: Sequence[int]) -> tuple[int, ...]:
         """The shape of an array with logical dims (N, C, *spatial)."""
@@ -89,13 +109,6 @@ class Spec(NamedTuple):
         )
 
 
-def _forward_pd(m: Maker, spec: Spec, bias: int | None = None, attr: int | None = None, prop: int = lib.FORWARD_TRAINING) -> int:
-    src = m.md(spec.src_dims, channels_last_strides(spec.src_dims), spec.dtype)
-    dst = m.md(spec.dst_dims, channels_last_strides(spec.dst_dims), spec.dtype)
-    weights = m.md(spec.weight_dims()[0], None, spec.dtype)
-    return m.pd("convolution_forward", prop, lib.CONVOLUTION_DIRECT, src, weights, bias, dst, *spec.geometry(), attr)
-
-
 class _Plan:
     """What the three products share: activations in and out of channels-last order."""
 
@@ -107,6 +120,12 @@ class _Plan:
         dims, strides = spec.weight_dims()
         self._filter = m.md(dims, strides, spec.dtype)
 
+    def _hint(self, m: Maker) -> int:
+        """The forward pass, as the gradients' descriptors want to know it."""
+        weights = m.md(self.spec.weight_dims()[0], None, self.dtype)
+        geometry = self.spec.geometry()
+        return m.pd("convolution_forward", lib.FORWARD_TRAINING, lib.CONVOLUTION_DIRECT, self._src, weights, None, self._dst, *geometry, None)
+
     def _to_last(self, m: Maker, dims: Sequence[int], last: int) -> Reordered | None:
         return None if self.spec.channels_last else Reordered(m, m.md(dims, strides_of(dims), self.dtype), last)
 
@@ -117,10 +136,14 @@ class _Plan:
 class Forward(_Plan):
     """y = conv(x, w) [+ bias] [post-ops]."""
 
-    def __init__(self, m: Maker, spec: Spec, has_bias: bool, post_ops: PostOps) -> None:
+    def __init__(self, m: Maker, spec: Spec, has_bias: bool, post_ops: PostOps, as_it_is: bool) -> None:
         super().__init__(m, spec)
         bias = m.md((spec.out_depth,), (1,), spec.dtype) if has_bias else None
-        pd = _forward_pd(m, spec, bias, m.attr(post_ops, spec.dtype), lib.FORWARD_INFERENCE)
+        weights = self._filter if as_it_is else m.md(spec.weight_dims()[0], None, spec.dtype)
+        attr = m.attr(post_ops, spec.dtype)
+        pd = m.pd(
+            "convolution_forward", lib.FORWARD_INFERENCE, lib.CONVOLUTION_DIRECT, self._src, weights, bias, self._dst, *spec.geometry(), attr
+        )
         weights = m.query(pd, lib.QUERY_WEIGHTS)
         args = [(lib.ARG_SRC, self._src), (lib.ARG_WEIGHTS, weights), (lib.ARG_DST, self._dst)]
         if bias is not None:
@@ -134,11 +157,21 @@ class Forward(_Plan):
         self.y_out = self._from_last(m, spec.dst_dims, self._dst)
         self.y_bytes = m.size(self._dst)
         self.shape = spec.shape(spec.dst_dims)
-        # The one common case runs without the questions of the general one.
-        self.run = self.run_plain if self.x_in is None and self.weights.primitive is not None else self.run_any
-        self.run_constant = self.run_plain_constant if self.x_in is None else self.run_any_constant
+        if self.x_in is not None:
+            self.run, run_constant = self.run_first, self.run_first_constant
+        else:
+            self.run, run_constant = self.run_as_it_is if self.weights.primitive is None else self.run_laid_out, self.run_last_constant
+        self.constant = SimpleNamespace(run=run_constant, shape=self.shape, main=self.main)
 
-    def run_plain(self, x: np.ndarray, w: np.ndarray, *more: np.ndarray) -> np.ndarray:
+    # Channels last.
+
+    def run_as_it_is(self, x: np.ndarray, w: np.ndarray, *more: np.ndarray) -> np.ndarray:
+        x, w = contiguous(x), contiguous(w)
+        y = empty(self.shape, self.dtype)
+        self.main.run(address(x), address(w), address(y), *map(address, more))
+        return y
+
+    def run_laid_out(self, x: np.ndarray, w: np.ndarray, *more: np.ndarray) -> np.ndarray:
         x, w = contiguous(x), contiguous(w)
         y = empty(self.shape, self.dtype)
         weights = self.weights
@@ -148,54 +181,54 @@ class Forward(_Plan):
         scratch.give(laid_out)
         return y
 
-    def run_plain_constant(self, x: np.ndarray, w: np.ndarray, *more: np.ndarray) -> np.ndarray:
+    def run_last_constant(self, x: np.ndarray, w: np.ndarray, *more: np.ndarray) -> np.ndarray:
         x = contiguous(x)
         y = empty(self.shape, self.dtype)
         self.main.run(address(x), self.weights.constant(w), address(y), *map(address, more))
         return y
 
-    def run_any(self, x: np.ndarray, w: np.ndarray, *more: np.ndarray) -> np.ndarray:
+    # Channels first.
+
+    def run_first(self, x: np.ndarray, w: np.ndarray, *more: np.ndarray) -> np.ndarray:
         w = contiguous(w)
         if self.weights.primitive is None:
-            return self._run_laid_out(x, address(w), more)
+            return self._run_first(x, address(w), more)
         laid_out = scratch.take(self.weights.size)
         self.weights.primitive.run(address(w), laid_out.address)
-        y = self._run_laid_out(x, laid_out.address, more)
+        y = self._run_first(x, laid_out.address, more)
         scratch.give(laid_out)
         return y
 
-    def run_any_constant(self, x: np.ndarray, w: np.ndarray, *more: np.ndarray) -> np.ndarray:
-        return self._run_laid_out(x, self.weights.constant(w), more)
+    def run_first_constant(self, x: np.ndarray, w: np.ndarray, *more: np.ndarray) -> np.ndarray:
+        return self._run_first(x, self.weights.constant(w), more)
 
-    def _run_laid_out(self, x: np.ndarray, weights: int, more: Sequence[np.ndarray]) -> np.ndarray:
+    def _run_first(self, x: np.ndarray, weights: int, more: Sequence[np.ndarray]) -> np.ndarray:
         x = contiguous(x)
         y = empty(self.shape, self.dtype)
-        rest = [address(array) for array in more]
-        if self.x_in is None:
-            self.main.run(address(x), weights, address(y), *rest)
-            return y
-        x_last, y_last = scratch.take(self.x_in.size), scratch.take(self.y_bytes)
-        _reorder(self.x_in.primitive, address(x), x_last.address)
-        self.main.run(x_last.address if self.x_in.primitive else address(x), weights, y_last.address if self.y_out else address(y), *rest)
-        _reorder(self.y_out, y_last.address, address(y))
-        scratch.give(x_last)
-        scratch.give(y_last)
+        from_x, to_y, taken = address(x), address(y), []
+        if self.x_in is not None and self.x_in.primitive is not None:
+            taken.append(scratch.take(self.x_in.size))
+            self.x_in.primitive.run(from_x, taken[-1].address)
+            from_x = taken[-1].address
+        if self.y_out is not None:
+            taken.append(scratch.take(self.y_bytes))
+            to_y = taken[-1].address
+        self.main.run(from_x, weights, to_y, *map(address, more))
+        if self.y_out is not None:
+            self.y_out.run(to_y, address(y))
+        for used in taken:
+            scratch.give(used)
         return y
-
-
-def _reorder(primitive: Primitive | None, source: int, target: int) -> None:
-    if primitive is not None:
-        primitive.run(source, target)
 
 
 class BackwardInput(_Plan):
     """dx = the gradient of the input, out of filter and dy."""
 
-    def __init__(self, m: Maker, spec: Spec) -> None:
+    def __init__(self, m: Maker, spec: Spec, as_it_is: bool) -> None:
         super().__init__(m, spec)
-        hint = _forward_pd(m, spec)
-        weights = m.md(spec.weight_dims()[0], None, spec.dtype)
-        pd = m.pd("convolution_backward_data", lib.CONVOLUTION_DIRECT, self._src, weights, self._dst, *spec.geometry(), hint, m.attr())
+        weights = self._filter if as_it_is else m.md(spec.weight_dims()[0], None, spec.dtype)
+        geometry, hint = spec.geometry(), self._hint(m)
+        pd = m.pd("convolution_backward_data", lib.CONVOLUTION_DIRECT, self._src, weights, self._dst, *geometry, hint, m.attr())
         weights = m.query(pd, lib.QUERY_WEIGHTS)
         self.main = m.primitive(pd, [(lib.ARG_DIFF_DST, self._dst), (lib.ARG_WEIGHTS, weights), (lib.ARG_DIFF_SRC, self._src)])
         self.weights = Reordered(m, self._filter, weights)
@@ -232,12 +265,10 @@ class BackwardFilter(_Plan):
 
     def __init__(self, m: Maker, spec: Spec, has_bias: bool = False) -> None:
         super().__init__(m, spec)
-        hint = _forward_pd(m, spec)
         weights = m.md(spec.weight_dims()[0], None, spec.dtype)
         bias = m.md((spec.out_depth,), (1,), spec.dtype) if has_bias else None
-        pd = m.pd(
-            "convolution_backward_weights", lib.CONVOLUTION_DIRECT, self._src, weights, bias, self._dst, *spec.geometry(), hint, m.attr()
-        )
+        geometry, hint = spec.geometry(), self._hint(m)
+        pd = m.pd("convolution_backward_weights", lib.CONVOLUTION_DIRECT, self._src, weights, bias, self._dst, *geometry, hint, m.attr())
         weights = m.query(pd, lib.QUERY_DIFF_WEIGHTS)
         args = [(lib.ARG_SRC, self._src), (lib.ARG_DIFF_DST, self._dst), (lib.ARG_DIFF_WEIGHTS, weights)]
         if bias is not None:
@@ -278,16 +309,82 @@ class BackwardFilter(_Plan):
         return dw if db is None else (dw, db)
 
 
-# -- plans by key --------------------------------------------------------------------------------------------------------
+# -- as products of matrices ---------------------------------------------------------------------------------------------
 
 
-def forward(library: Library, spec: Spec, has_bias: bool = False, post_ops: PostOps = ()) -> Forward | None:
-    return planned(Forward, library, spec.microseconds, spec, has_bias, post_ops)
+class Product:
+    """The gradient of "input" or "filter" as a product of matrices, in which the filter stays as it is."""
+
+    def __init__(self, m: Maker, spec: Spec, kind: str) -> None:
+        self.spec, self.dtype = spec, spec.dtype
+        self.has_patches = not spec.is_pointwise
+        rows, inner, out = spec.positions, spec.depth * int(np.prod(spec.window)), spec.out_depth
+        if kind == "input":
+            product = matmul.Spec((rows, out), (inner, out), False, True, spec.dtype)
+            self.shape, self.run = spec.shape(spec.src_dims), self.run_input
+        else:
+            product = matmul.Spec((rows, inner), (rows, out), True, False, spec.dtype)
+            self.shape, self.run = spec.filter_shape, self.run_filter
+        self.main = matmul.MatMul(m, product, False, (), False).main
+
+    def run_filter(self, x: np.ndarray, dy: np.ndarray) -> np.ndarray:
+        """patches(x).T @ dy"""
+        x, dy = contiguous(x), contiguous(dy)
+        if self.has_patches:
+            x = np.ascontiguousarray(patch_view(pad(x, self.spec.slides), self.spec.slides))
+        dw = empty(self.shape, self.dtype)
+        self.main.run(address(x), address(dy), address(dw))
+        return dw
+
+    def run_input(self, w: np.ndarray, dy: np.ndarray) -> np.ndarray:
+        """dy @ w.T, whose columns are then added to the cells that they belong to."""
+        spec = self.spec
+        w, dy = contiguous(w), contiguous(dy)
+        if not self.has_patches:
+            dx = empty(self.shape, self.dtype)
+            self.main.run(address(dy), address(w), address(dx))
+            return dx
+        spread = empty((spec.batch, *(s.out for s in spec.slides), *spec.window, spec.depth), self.dtype)
+        self.main.run(address(dy), address(w), address(spread))
+        reach = [max(s.reach, s.before + s.size) for s in spec.slides]
+        dx = np.zeros((spec.batch, *reach, spec.depth), self.dtype)
+        for offsets, index in taps(spec.slides):
+            dx[index] += spread[(*(slice(None),) * (1 + len(spec.slides)), *offsets)]
+        return np.ascontiguousarray(dx[(slice(None), *(slice(s.before, s.before + s.size) for s in spec.slides))])
 
 
-def backward_input(library: Library, spec: Spec) -> BackwardInput | None:
-    return planned(BackwardInput, library, spec.microseconds, spec)
+# -- which plan ----------------------------------------------------------------------------------------------------------
+
+FEW_POSITIONS, SOME_POSITIONS, MANY_POSITIONS = 100, 512, 4096
+LARGE_FILTER = 2 << 20
+"""Up to how many positions, and how many bytes of filter, it is quicker to leave the filter as it is than to lay it out anew for every
+call. Measured on two cores with AVX-512; none of it matters for the result."""
 
 
-def backward_filter(library: Library, spec: Spec, has_bias: bool = False) -> BackwardFilter | None:
-    return planned(BackwardFilter, library, spec.microseconds, spec, has_bias)
+def forward(library: Library, spec: Spec, has_bias: bool = False, post_ops: PostOps = (), is_constant: bool = False) -> Any:
+    """A plan whose `run(x, filter, [bias], *[addends])` gives the convolution, or None. `is_constant`: the filter never changes."""
+    if not is_constant and spec.groups == 1 and (spec.positions <= SOME_POSITIONS or spec.filter_bytes <= LARGE_FILTER):
+        plan = planned(Forward, library, spec.microseconds, spec, has_bias, post_ops, True)
+        if plan is not None and plan.main.implementation.startswith("brg"):
+            return plan
+    plan = planned(Forward, library, spec.microseconds, spec, has_bias, post_ops, False)
+    return plan.constant if plan is not None and is_constant else plan
+
+
+def backward_input(library: Library, spec: Spec) -> Any:
+    """A plan whose `run(filter, dy)` gives the gradient of the input, or None."""
+    as_it_is = spec.depth < 16 and spec.groups == 1
+    return _product(library, spec, "input") or planned(BackwardInput, library, spec.microseconds, spec, as_it_is)
+
+
+def backward_filter(library: Library, spec: Spec, has_bias: bool = False) -> Any:
+    """A plan whose `run(x, dy)` gives the gradient of the filter (and of a bias), or None."""
+    product = None if has_bias else _product(library, spec, "filter")
+    return product or planned(BackwardFilter, library, spec.microseconds, spec, has_bias)
+
+
+def _product(library: Library, spec: Spec, kind: str) -> Product | None:
+    most = MANY_POSITIONS if spec.is_pointwise else FEW_POSITIONS
+    if not spec.channels_last or spec.groups != 1 or spec.is_depthwise or spec.positions > most or spec.dtype != FLOAT32:
+        return None
+    return planned(Product, library, spec.microseconds, spec, kind)

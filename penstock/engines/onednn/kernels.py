@@ -25,7 +25,7 @@ Kernel = Callable[..., Any]
 # Below these sizes NumPy is at least as quick, or the time does not matter and loading and compiling would.
 MIN_CONV_FLOPS = 2e5
 MIN_DEPTHWISE_FLOPS = 2e4
-MIN_GEMM_FLOPS = 2e7
+MIN_GEMM_FLOPS = 3e6
 MIN_BATCH_FLOPS = 2e6
 MIN_NARROW_FLOPS = 1e5
 MIN_POOL_SIZE = 4096
@@ -137,8 +137,8 @@ def conv_forward(is_depthwise: bool) -> Kernel:
         def prepare(x: np.ndarray, filter: np.ndarray) -> Kernel | None:
             spec = window.spec(x.shape, filter.shape)
             library = library_for(window.dtype) if spec else None
-            plan = conv.forward(library, spec) if library and spec else None
-            return plan and (plan.run_constant if constant else plan.run)
+            plan = conv.forward(library, spec, is_constant=constant) if library and spec else None
+            return plan and plan.run
 
         return _remembering(op, fallback, _shapes_2, prepare)
 

@@ -29,8 +29,8 @@ import numpy as np
 log = logging.getLogger("penstock.engines")
 
 PACKAGE = "onednn-cpu-gomp"
-SPIN = "200"
-"""GOMP_SPINCOUNT: about 10 us, enough for threads to meet at the end of a region."""
+SPIN = "500"
+"""GOMP_SPINCOUNT: about 25 us, enough for threads to meet at the end of a region."""
 
 # -- the published numbers ----------------------------------------------------------------------------------------------
 

@@ -20,20 +20,21 @@ from collections.abc import Callable, Sequence
 from ctypes import byref, c_char_p
 from typing import Any, NamedTuple
 
-import ml_dtypes
 import numpy as np
 
 from penstock.engines.onednn import library as lib
 from penstock.engines.onednn.library import Arg, Dims, Library, OneDnnError, address
+from penstock.ops.kernels.numeric import BFLOAT16
 
 CAPACITY = 1024
 """Plans kept by `cached`. oneDNN keeps as many primitives in a cache of its own."""
 
 FLOAT32 = np.dtype(np.float32)
-BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 CODES = {FLOAT32: lib.F32, BFLOAT16: lib.BF16}
 
 ALIGNMENT = 64
+PARALLEL_COPY = 4 << 20
+"""Reorders of fewer bytes run on one thread: to wake others would take longer than the copy."""
 
 # -- buffers ------------------------------------------------------------------------------------------------------------
 
@@ -189,20 +190,24 @@ class Maker:
         self.library.call("dnnl_primitive_desc_query", pd, lib.QUERY_IMPL_INFO, 0, byref(text))
         return (text.value or b"").decode()
 
-    def primitive(self, pd: int, args: Sequence[tuple[int, int]]) -> Primitive:
+    def primitive(self, pd: int, args: Sequence[tuple[int, int]], threads: int = 0) -> Primitive:
         """The primitive of `pd`, whose runs take addresses in the order of `args` (argument, memory descriptor)."""
-        return Primitive(self, pd, args)
+        return Primitive(self, pd, args, threads or self.threads)
 
     def reorder(self, source: int, target: int) -> Primitive | None:
         """Copies from one layout to another; None if they are the same."""
         if self.library.md_equal(source, target):
             return None
         engine = self.library.engine
+        threads = self.threads if self.size(target) >= PARALLEL_COPY else 1
+        self.library.use_threads(threads)
         pd = self._keep(
             "primitive_desc",
             self.library.create("dnnl_reorder_primitive_desc_create", source, engine, target, engine, self.attr()),
         )
-        return self.primitive(pd, [(lib.ARG_SRC, source), (lib.ARG_DST, target)])
+        made = self.primitive(pd, [(lib.ARG_SRC, source), (lib.ARG_DST, target)], threads)
+        self.library.use_threads(self.threads)
+        return made
 
     def size(self, md: int) -> int:
         """Bytes of a tensor of that descriptor, padding of its layout included."""
@@ -223,10 +228,10 @@ class Primitive:
 
     __slots__ = ("__weakref__", "_arg_ids", "_execute", "_free", "_mds", "_set_address", "count", "handle", "implementation", "library", "scratch_size", "threads")
 
-    def __init__(self, maker: Maker, pd: int, args: Sequence[tuple[int, int]]) -> None:
+    def __init__(self, maker: Maker, pd: int, args: Sequence[tuple[int, int]], threads: int) -> None:
         library = maker.library
         self.library = library
-        self.threads = maker.threads
+        self.threads = threads
         self.implementation = maker.implementation(pd)
         scratchpad = library.query_md(pd, lib.QUERY_SCRATCHPAD, 0)
         self.scratch_size = library.md_size(scratchpad) if scratchpad is not None else 0

@@ -22,7 +22,7 @@ import numpy as np
 
 from penstock.engines.python import elementwise
 from penstock.engines.python.elementwise import Fused, find_runs, write_tile
-from penstock.engines.python.expressions import expression, is_pure, makes_new
+from penstock.engines.python.expressions import expression, is_pure, makes_new, needed_inputs, original, ufunc_of
 from penstock.engines.python.structure import Assign, Branch, Call, Loop, Structured, Unstructured, structure
 from penstock.graph.ir import Operation, Tensor
 from penstock.ops.context import DEAD
@@ -81,7 +81,11 @@ class Code:
         return Blame(node, inputs, None if loop is None else (loop[0], known.get(loop[1], 0)))
 
     def __del__(self) -> None:
-        linecache.cache.pop(self._filename, None)
+        # The generated functions and their globals hold each other, and with them constants that may be big.
+        self._globals.clear()
+        cache = getattr(linecache, "cache", None)  # nothing is left of it when the interpreter ends
+        if cache is not None:
+            cache.pop(self._filename, None)
 
 
 def _not_compiled(*args: Any) -> tuple:
@@ -145,6 +149,8 @@ class _Writer:
         code = self.code
         args = self._frame_nodes()
         code.may_die = any(self.guards.get(t) for t in self.result_tensors)
+        self._leave_out_unread()
+        self._leave_out_broadcasts()
         self.block = find_runs(self.block, self._root, self._read_at_end())
         self._find_kills()
         self._find_owned()
@@ -185,6 +191,48 @@ class _Writer:
             if node.op.control_inputs and self.guards:
                 raise Unstructured(f"{node.op.name}: a result with control inputs among branches")
         return args
+
+    def _leave_out_unread(self) -> None:
+        """Pure nodes whose values nobody reads: gradients of feeds, shapes that turned out to be known."""
+        kept = {self._root(t) for t in self._read_at_end()}
+        while True:
+            readers: dict[Tensor, int] = {}
+            for _, statement in _paths(self.block, ()):
+                for tensor in self._reads(statement):
+                    root = self._root(tensor)
+                    readers[root] = readers.get(root, 0) + 1
+            gone = set()
+            for _, statement in _paths(self.block, ()):
+                if isinstance(statement, Call) and not any(
+                    t in kept or readers.get(t) for t in statement.node.op.outputs
+                ):
+                    # A kernel that reads a variable may find it without a value; somebody else must notice that, then.
+                    others = all(readers[self._root(t)] > 1 for t in self._reads(statement))
+                    if is_pure(statement.node, others):
+                        gone.add(statement.node.op)
+            if not gone:
+                return
+            self.block = _without(self.block, gone)
+
+    def _leave_out_broadcasts(self) -> None:
+        """BroadcastTo whose readers would broadcast by themselves: the value as it was before does as well."""
+        readers: dict[Tensor, list[Any]] = {}
+        for _, statement in _paths(self.block, ()):
+            for tensor in self._reads(statement):
+                readers.setdefault(self._root(tensor), []).append(statement)
+        kept = {self._root(t) for t in self._read_at_end()}
+        gone: set[Operation] = set()
+        for _, statement in _paths(self.block, ()):
+            if isinstance(statement, Call) and statement.node.op.type == "BroadcastTo" and original(statement.node):
+                op = statement.node.op
+                out = op.outputs[0]
+                if out not in kept and all(
+                    _broadcasts(reader, out, op.inputs[0], self._root) for reader in readers.get(out, ())
+                ):
+                    self.alias[out] = op.inputs[0]
+                    gone.add(op)
+        if gone:
+            self.block = _without(self.block, gone)
 
     def _load_args(self, args: list[tuple[int, Tensor]]) -> None:
         for index, tensor in args:
@@ -266,9 +314,7 @@ class _Writer:
         self.lines.append(f"    shared = [None] * {len(slots)}")
         for index, tensor, name in arg_names:
             if name in slots:
-                self.lines.append(
-                    f"    shared[{slots[name]}] = {self._load(index, tensor)}  # {tensor.op.name}"
-                )
+                self.lines.append(f"    shared[{slots[name]}] = {self._load(index, tensor)}  # {tensor.op.name}")
         for p in range(last):
             self.lines.append(f"    part_{p}(ctx, stop, shared)")
         self._return(lambda t: f"shared[{slots[self._value(t)]}]" if self._value(t) in slots else self._value(t))
@@ -371,7 +417,7 @@ class _Writer:
 
     def _reads(self, statement: Any) -> list[Tensor]:
         if isinstance(statement, Call):
-            return statement.node.op.inputs
+            return needed_inputs(statement.node)
         if isinstance(statement, Assign):
             return [statement.node.op.inputs[statement.index]]
         if isinstance(statement, Fused):
@@ -411,9 +457,6 @@ class _Writer:
 
     def _call(self, node: Any, indent: int, path: tuple[int, ...] = ()) -> None:
         op: Operation = node.op
-        if not any(t in self.used for t in op.outputs) and is_pure(node):
-            self._line(indent, f"pass  # {op.name} = {op.type}: nobody reads it")
-            return
         inputs = [self._value(t) for t in op.inputs]
         comment = f"  # {op.name} = {op.type}" if op.outputs else f"  # {op.name}: {op.type}"
         if op.type in ("Switch", "RefSwitch", "Enter", "RefEnter"):
@@ -591,6 +634,20 @@ class _Writer:
 
     def _together(self, targets: list[Tensor], sources: list[Tensor]) -> str:
         return f"{', '.join(self._name(t) for t in targets)} = {', '.join(self._value(t) for t in sources)}"
+
+
+def _broadcasts(statement: Any, wide: Tensor, narrow: Tensor, root: Callable[[Tensor], Tensor]) -> bool:
+    """Whether `statement` is a ufunc that gives the same with `narrow` as with `wide`, by static shapes."""
+    if not isinstance(statement, Call) or ufunc_of(statement.node) is None or len(statement.node.op.inputs) != 2:
+        return False
+    dims = [narrow.dims if root(t) is wide else t.dims for t in statement.node.op.inputs]
+    out = statement.node.op.outputs[0].dims
+    if any(d is None or None in d for d in (*dims, out, wide.dims)):
+        return False
+    try:
+        return np.broadcast_shapes(*dims) == out  # type: ignore[arg-type]
+    except ValueError:
+        return False
 
 
 def _makes(statement: Any) -> list[Tensor]:

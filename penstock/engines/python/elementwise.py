@@ -99,12 +99,30 @@ def _add_n(op: Operation, dtype: np.dtype) -> list[Step] | None:
     return steps + [Step(np.add, (i, t), dtype) for i, t in enumerate(op.inputs[2:])]
 
 
+def _relu_grad(op: Operation, dtype: np.dtype) -> list[Step]:
+    return [
+        Step(np.greater, (op.inputs[1], dtype.type(0)), np.dtype(bool)),
+        Step(np.multiply, (op.inputs[0], 0), dtype),
+    ]
+
+
+def _tanh_grad(op: Operation, dtype: np.dtype) -> list[Step]:
+    y, dy = op.inputs
+    return [
+        Step(np.multiply, (y, y), dtype),
+        Step(np.subtract, (dtype.type(1), 0), dtype),
+        Step(np.multiply, (dy, 1), dtype),
+    ]
+
+
 _RECIPES: dict[str, Callable[[Operation, np.dtype], list[Step] | None]] = {
     "Relu": _relu,
     "Relu6": _relu6,
     "Sigmoid": _sigmoid,
     "SquaredDifference": _squared_difference,
     "AddN": _add_n,
+    "ReluGrad": _relu_grad,
+    "TanhGrad": _tanh_grad,
 }
 
 # -- finding runs ----------------------------------------------------------------------------------------------------------
@@ -164,11 +182,10 @@ def _worth_it(dims: Any) -> bool:
 def _fits(node: Any, dims: Any, made: set[Tensor], root: Callable[[Tensor], Tensor]) -> bool:
     """Every input is an array of the run's shape, or a number."""
     op: Operation = node.op
-    return (
-        op.outputs[0].dims == dims
-        and all(t.dims in (dims, ()) or root(t) in made for t in op.inputs)
-        and any(t.dims == dims for t in op.inputs)
-    )
+    if op.outputs[0].dims != dims:
+        return False
+    shapes = [dims if root(t) in made else root(t).dims for t in op.inputs]
+    return all(s in (dims, ()) for s in shapes) and dims in shapes
 
 
 def _collect(waiting: list, dims: Any, steps: dict, root: Callable[[Tensor], Tensor]) -> tuple[list, list, list]:
@@ -218,7 +235,7 @@ def _run(batch: list, sums: list, root: Callable[[Tensor], Tensor], readers: dic
         for tensor in node.op.inputs:
             base = root(tensor)
             if base not in made:
-                (numbers if tensor.dims == () else arrays)[base] = None
+                (numbers if base.dims == () else arrays)[base] = None
     outputs = [t for n in nodes for t in n.op.outputs if readers.get(t, set()) - own]
     outputs += [s.node.op.outputs[0] for s in sums]
     if not arrays or not outputs:

@@ -17,6 +17,7 @@ import numpy as np
 
 from penstock.graph.ir import Operation, Tensor
 from penstock.ops import arithmetic, reductions  # noqa: F401  (declared before their kernels are compared)
+from penstock.shapes import is_fully_defined
 
 _OPERATORS = {
     np.add: "+", np.subtract: "-", np.multiply: "*", np.true_divide: "/", np.less: "<", np.less_equal: "<=", np.greater: ">",
@@ -37,7 +38,7 @@ _REDUCTIONS = {"Sum": np.add, "Prod": np.multiply, "Max": np.maximum, "Min": np.
 _FRESH = frozenset(("MatMul", "Sum", "Prod", "Max", "Min", "Mean"))
 _PURE = _FRESH | frozenset((
     "Sigmoid", "Relu", "ReluGrad", "TanhGrad", "SigmoidGrad", "BatchMatMul", "BatchMatMulV2", "Shape", "Reshape", "Transpose", "Cast", "Fill",
-    "ZerosLike", "OnesLike", "BroadcastTo", "Conv2D", "Conv2DBackpropInput", "Conv2DBackpropFilter", "BiasAdd", "BiasAddGrad",
+    "ZerosLike", "OnesLike", "SelectV2", "Prod", "BroadcastTo", "Conv2D", "Conv2DBackpropInput", "Conv2DBackpropFilter", "BiasAdd", "BiasAddGrad",
 ))  # fmt: skip
 
 
@@ -46,9 +47,22 @@ def makes_new(node: Any) -> bool:
     return ufunc_of(node) is not None or (node.op.type in _FRESH and original(node))
 
 
-def is_pure(node: Any) -> bool:
-    """Whether a node need not run if nobody reads what it gives."""
-    return ufunc_of(node) is not None or (node.op.type in _PURE and original(node))
+def is_pure(node: Any, inputs_have_other_readers: bool = False) -> bool:
+    """Whether a node need not run if nobody reads what it gives. One that reads a variable need not if others read it too."""
+    return ufunc_of(node) is not None or (node.op.type in _PURE and (inputs_have_other_readers or original(node)))
+
+
+def needed_inputs(node: Any) -> list[Tensor]:
+    """The inputs that the node's line reads: the shape of a Reshape between static shapes is none of them."""
+    return node.op.inputs[:1] if _is_static_reshape(node) else node.op.inputs
+
+
+def _is_static_reshape(node: Any) -> bool:
+    op: Operation = node.op
+    if op.type != "Reshape" or not original(node):
+        return False
+    before, after = op.inputs[0].dims, op.outputs[0].dims
+    return is_fully_defined(before) and is_fully_defined(after) and np.prod(before) == np.prod(after)
 
 
 def ufunc_of(node: Any) -> np.ufunc | None:
@@ -84,10 +98,8 @@ def expression(
         return _operator(ufunc, op, inputs) or f"{name_of(ufunc, ufunc.__name__ + '_')}({', '.join([*inputs, *into])})"
     if op.type in _REDUCTIONS and inputs[1] in known and original(node):
         return _reduction(op, inputs, known[inputs[1]], name_of)
-    if op.type == "Reshape" and original(node):
-        before, after = op.inputs[0].dims, op.outputs[0].dims
-        if _fixed(before) and _fixed(after) and np.prod(before) == np.prod(after):
-            return f"{inputs[0]}.reshape({after!r})"
+    if _is_static_reshape(node):
+        return f"{inputs[0]}.reshape({op.outputs[0].dims!r})"
     return None
 
 
@@ -117,7 +129,9 @@ def _reduction(op: Operation, inputs: Sequence[str], axes: Any, name_of: Callabl
     if not rank or any(not -rank <= a < rank for a in chosen):
         return None
     chosen = [a % rank for a in chosen]
-    if len(set(chosen)) != len(chosen) or (op.type in ("Max", "Min") and not (_fixed(x.dims) and np.prod(x.dims))):
+    if len(set(chosen)) != len(chosen) or (
+        op.type in ("Max", "Min") and not (is_fully_defined(x.dims) and np.prod(x.dims))
+    ):
         return None
     reduce = name_of(_REDUCTIONS[op.type].reduce, _REDUCTIONS[op.type].__name__ + "_reduce_")
     kind = name_of(x.dtype.np, "dtype_")
@@ -128,7 +142,3 @@ def original(node: Any) -> bool:
     """Whether the node runs the declared kernel, with nothing around it but its attributes."""
     kernel = getattr(node.fn, "func", node.fn)
     return kernel is node.op.op_def.kernel
-
-
-def _fixed(dims: Any) -> bool:
-    return dims is not None and None not in dims

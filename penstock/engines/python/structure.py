@@ -47,7 +47,7 @@ class Assign(NamedTuple):
     """A Merge takes input `index`: the end of a branch."""
 
     node: Any
-    index: int
+    index: int  # pyright: ignore[reportIncompatibleMethodOverride] - a field, and nobody searches this tuple
 
 
 class Branch(NamedTuple):
@@ -183,7 +183,11 @@ class _Reader:
         elif kind in _EXIT:
             self._exit(node, frame)
         elif kind in _NEXT:
-            pass
+            readers = [*(op.outputs[0]._consumers or ()), *(op._control_outputs or ())]
+            if frame is self.root or any(r.type not in _MERGE or r not in self.position for r in readers):
+                raise Unstructured(f"{op.name}: a NextIteration that ends no iteration of a loop")
+        elif kind == "_Retval" and frame is not self.root:
+            raise Unstructured(f"{op.name}: a result out of the middle of a loop")
         elif kind == "LoopCond":
             if frame is self.root or frame.loop_cond is not None or guard:
                 raise Unstructured(f"{op.name}: a loop needs one LoopCond that is always alive")

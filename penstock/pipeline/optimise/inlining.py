@@ -16,7 +16,7 @@ from penstock import errors
 from penstock.backprop.function_bodies import gradient_function
 from penstock.dtypes import resource
 from penstock.graph.build import arg_dtypes
-from penstock.graph.function import CALLS, Function, called_function
+from penstock.graph.function import CALLS, Function, called_function, calls_itself
 from penstock.graph.ir import Graph, Operation, Tensor
 from penstock.graph.rewrite import Copier, add_controls, new_node
 from penstock.pipeline.optimise.edit import CONTROL_FLOW
@@ -109,23 +109,9 @@ class _Library:
         return called_function(op)
 
     def _recursive(self, name: str) -> bool:
-        """Whether calling `name` may lead to `name` again."""
         known = self.recursive.get(name)
         if known is None:
-            seen: set[str] = set()
-            stack = [name]
-            known = False
-            while stack and not known:
-                function = self.functions.get(stack.pop())
-                if function is None:
-                    continue
-                for callee in function.callees():
-                    if callee == name:
-                        known = True
-                    elif callee not in seen:
-                        seen.add(callee)
-                        stack.append(callee)
-            self.recursive[name] = known
+            known = self.recursive[name] = calls_itself(name, self.functions)
         return known
 
 

@@ -19,6 +19,7 @@ from penstock import errors
 from penstock.engines.python import elementwise
 from penstock.engines.python.codegen import Blame, Cancelled, Code, generate
 from penstock.engines.python.structure import PASSES_ON, Unstructured
+from penstock.graph import spec
 from penstock.graph.ir import Operation
 from penstock.ops.context import DEAD, OpContext
 from penstock.runtime.kernels import read_ref, ref_inputs
@@ -32,8 +33,8 @@ if TYPE_CHECKING:
 
 WARM = 3
 """Steps before a partition without loops is compiled."""
-AT_ONCE = 150
-"""Up to so many nodes are compiled in the step that finds them warm."""
+AT_ONCE, AT_ONCE_LOOPS = 60, 400
+"""Up to so many nodes are compiled in the step that finds them warm; more of them where loops would take longer than that."""
 OFF, ON, EAGER = 0, 1, 2
 _OFF_TEXT = "generated code is switched off"
 
@@ -152,7 +153,7 @@ class Compiler:
         self._runs += 1
         if self._runs > self._limit:
             self._begun = True
-            if self._limit == 0 or len(self._nodes) <= AT_ONCE:
+            if mode() == EAGER or len(self._nodes) <= (AT_ONCE_LOOPS if self._limit == 0 else AT_ONCE):
                 self.compile()
             else:
                 run_blocking(self.compile)
@@ -176,6 +177,12 @@ class Compiler:
         except Unstructured as reason:
             self.reason = str(reason)
             _log.debug("Left to the dataflow executor: %s", reason)
+        except Exception as error:
+            if spec.enabled:
+                raise
+            # A program that cannot be written must not stop a step that can run without it.
+            self.reason = f"its code could not be generated ({type(error).__name__}: {error}); please report this"
+            _log.exception("No code was generated for a partition; it runs node by node")
 
 
 def compiled(nodes: Sequence[NodePlan], n_args: int) -> CompiledProgram:

@@ -541,9 +541,9 @@ class Driver:
             try:
                 if program is not None:
                     program.run(step, executors[0].device)
-                elif step.collector is None:
+                elif straight is not None and step.collector is None:
                     straight.run(step, executors[0].device)
-                else:
+                elif straight is not None:
                     straight.run_traced(step, executors[0].device, step.collector)
             except errors.OpError as caught:
                 error = caught

@@ -8,11 +8,13 @@ results = step.call_frame.take_retvals()
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from penstock import errors
+from penstock.graph import spec
 from penstock.graph.ir import Graph
 from penstock.runtime.devices import Device
 from penstock.runtime.executor.compiled import AT_ONCE, EAGER, OFF, WARM, RegionKernel, mode
@@ -67,7 +69,12 @@ class Executor:
         return self._regional or self.plan
 
     def _group(self, regions: Regions) -> None:
-        self._regional = self.plan.with_regions(regions, self.device, self.segment)
+        try:
+            self._regional = self.plan.with_regions(regions, self.device, self.segment)
+        except Exception:
+            if spec.enabled:
+                raise
+            logging.getLogger("penstock.regions").exception("A partition could not be grouped into regions; it runs node by node")
 
     def source(self) -> str:
         """The Python source that this partition runs as when it is warm, or a comment that says why there is none."""

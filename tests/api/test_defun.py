@@ -306,3 +306,19 @@ def test_reads_of_a_variable_are_named_inside():
         return a + b + v.sparse_read(i) + v.read_value()[0]
 
     assert run(f(2)) == 9.0
+
+
+def test_gradient_of_a_function_that_loops_and_makes_variables():
+    @tf.Defun(tf.float32)
+    def f(x):
+        w = tf.get_variable("w", initializer=2.0, use_resource=True)
+        r = tf.get_variable("r", initializer=3.0, use_resource=False)
+        v = tf.Variable(5.0, name="v", use_resource=True)
+        return tf.while_loop(lambda i, s: i < 2, lambda i, s: (i + 1, s * w * r * v), [0, x])[1]
+
+    x = tf.constant(1.5)
+    y = f(x)
+    grads = tf.gradients(y, [x, *tf.global_variables()])
+    assert [v.name for v in tf.global_variables()] == ["w:0", "r:0", "v:0"]
+    np.testing.assert_allclose(run([y, *grads]), [1350.0, 900.0, 1350.0, 900.0, 540.0])
+    assert len(tf.global_variables()) == 3

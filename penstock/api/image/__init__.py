@@ -1,0 +1,1 @@
+"""`tf.image`: images are [height, width, channels], batches of them [batch, height, width, channels]."""

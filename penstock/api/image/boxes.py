@@ -1,0 +1,85 @@
+"""Boxes in images: crops, patches, drawing, non-maximum suppression."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock import dtypes, errors
+from penstock.api.array_ops import one_of
+from penstock.api.framework import name_scope
+from penstock.graph.convert import convert_to_tensor
+from penstock.graph.ir import Tensor
+from penstock.graph.raw import raw
+
+
+def crop_and_resize(
+    image: Any, boxes: Any, box_ind: Any = None, crop_size: Any = None, method: str = "bilinear", extrapolation_value: float = 0,
+    name: str | None = None, box_indices: Any = None,
+) -> Tensor:  # fmt: skip
+    """The boxes (y1, x1, y2, x2 in [0, 1]) cut out of images `box_ind` and resized to `crop_size`."""
+    box_ind = one_of(box_ind, box_indices, "box_ind", "box_indices")
+    return raw.CropAndResize(image, boxes, box_ind, crop_size, method=method, extrapolation_value=extrapolation_value, name=name)
+
+
+def extract_patches(images: Any, sizes: Any, strides: Any, rates: Any, padding: str, name: str | None = None) -> Tensor:
+    """Windows of images, each laid out along the last axis."""
+    return raw.ExtractImagePatches(images, ksizes=sizes, strides=strides, rates=rates, padding=padding, name=name)
+
+
+def draw_bounding_boxes(images: Any, boxes: Any, name: str | None = None, colors: Any = None) -> Tensor:
+    """Images with the outlines of boxes (y1, x1, y2, x2 in [0, 1]), in `colors` or in TF's own."""
+    if colors is None:
+        return raw.DrawBoundingBoxes(images, boxes, name=name)
+    return raw.DrawBoundingBoxesV2(images, boxes, colors, name=name)
+
+
+def non_max_suppression(
+    boxes: Any, scores: Any, max_output_size: Any, iou_threshold: Any = 0.5, score_threshold: Any = float("-inf"), name: str | None = None
+) -> Tensor:
+    """Indices of the best boxes, none of which overlaps a better one by more than `iou_threshold`."""
+    with name_scope(name, "non_max_suppression"):
+        iou_threshold = convert_to_tensor(iou_threshold, name="iou_threshold")
+        score_threshold = convert_to_tensor(score_threshold, name="score_threshold")
+        return raw.NonMaxSuppressionV3(boxes, scores, max_output_size, iou_threshold, score_threshold)
+
+
+def non_max_suppression_with_scores(
+    boxes: Any, scores: Any, max_output_size: Any, iou_threshold: Any = 0.5, score_threshold: Any = float("-inf"), soft_nms_sigma: Any = 0.0,
+    name: str | None = None,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """(indices, scores) of the best boxes; with `soft_nms_sigma`, overlapping ones are not dropped but lose score."""
+    with name_scope(name, "non_max_suppression_with_scores"):
+        iou_threshold = convert_to_tensor(iou_threshold, name="iou_threshold")
+        score_threshold = convert_to_tensor(score_threshold, name="score_threshold")
+        soft_nms_sigma = convert_to_tensor(soft_nms_sigma, name="soft_nms_sigma")
+        found = raw.NonMaxSuppressionV5(
+            boxes, scores, max_output_size, iou_threshold, score_threshold, soft_nms_sigma, pad_to_max_output_size=False
+        )
+        return found[0], found[1]
+
+
+def non_max_suppression_overlaps(
+    overlaps: Any, scores: Any, max_output_size: Any, overlap_threshold: Any = 0.5, score_threshold: Any = float("-inf"), name: str | None = None
+) -> Tensor:
+    """`non_max_suppression` for overlaps that are given as a matrix."""
+    with name_scope(name, "non_max_suppression_overlaps"):
+        overlap_threshold = convert_to_tensor(overlap_threshold, name="overlap_threshold")
+        score_threshold = convert_to_tensor(score_threshold, dtype=dtypes.float32, name="score_threshold")
+        return raw.NonMaxSuppressionWithOverlaps(overlaps, scores, max_output_size, overlap_threshold, score_threshold)
+
+
+def non_max_suppression_padded(
+    boxes: Any, scores: Any, max_output_size: Any, iou_threshold: Any = 0.5, score_threshold: Any = float("-inf"),
+    pad_to_max_output_size: bool = False, name: str | None = None, sorted_input: bool = False, canonicalized_coordinates: bool = False,
+    tile_size: int = 512,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """(indices, number of valid ones); indices are filled up with 0 if `pad_to_max_output_size`."""
+    if sorted_input or canonicalized_coordinates or tile_size != 512:
+        raise errors.UnimplementedError("non_max_suppression_padded over batches of images is not part of Penstock.")
+    with name_scope(name, "non_max_suppression_padded"):
+        iou_threshold = convert_to_tensor(iou_threshold, name="iou_threshold")
+        score_threshold = convert_to_tensor(score_threshold, name="score_threshold")
+        found = raw.NonMaxSuppressionV4(
+            boxes, scores, max_output_size, iou_threshold, score_threshold, pad_to_max_output_size=pad_to_max_output_size
+        )
+        return found[0], found[1]
