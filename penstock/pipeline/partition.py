@@ -101,7 +101,10 @@ class _Partitioner:
                 part.graph, "Const", f"{op.name}/_ctl_send", [], {"value": TensorAttr(dtypes.float32, empty), "dtype": dtypes.float32},
                 [dtypes.float32], [(0,)], op.device, [part.ops[op]], origin=op,
             )  # fmt: skip
-            found = self.recvs[op, device] = self._transfer(dummy.outputs[0], op, device, f"{op.name}_ctl")
+            arrived = self._transfer(dummy.outputs[0], op, device, f"{op.name}_ctl")
+            # A Recv's own control edges are alive whatever came; behind an Identity they are dead when `op` was.
+            joined = new_node(self.parts[device].graph, "Identity", f"{op.name}/_ctl", [arrived], {"T": dtypes.float32}, [dtypes.float32], [(0,)], device, origin=op)
+            found = self.recvs[op, device] = joined.outputs[0]
         return found
 
     def _transfer(self, source: Tensor, producer: Operation, device: str, label: str) -> Tensor:

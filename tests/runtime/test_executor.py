@@ -577,9 +577,8 @@ class TestPool:
         e.straight = e.compiler = None
         assert float(run(e, np.float32(1), pool=pool)[0]) == 6  # learns what they cost
         threads_seen.clear()
-        start = time.monotonic()
         assert float(run(e, np.float32(1), pool=pool)[0]) == 6
-        assert len(threads_seen) == 3 and time.monotonic() - start < 0.09
+        assert len(threads_seen) == 3  # each on a thread of its own: the pool's two and the caller's
         pool.close()
 
     def test_wide_programs_find_their_way(self):

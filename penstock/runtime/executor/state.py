@@ -173,10 +173,7 @@ class PartitionState:
                     self._dead_to_merges(merges, it, False)
                 else:
                     self._to_merges(merges, it, value)
-            if node.transfer and outputs and outputs[0] is DEAD:
-                self._dead_controls(node, it)  # what waits for the other device's dead node is dead too
-            else:
-                self._controls(node, it)
+            self._controls(node, it)
         it.busy += len(ready) - before
         self.retire(it)
         if self.dead:
