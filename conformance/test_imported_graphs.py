@@ -16,6 +16,8 @@ import pytest
 import penstock as tf
 from conformance import tf2_graphs
 
+pytestmark = pytest.mark.timeout(600)  # the first test waits until TensorFlow has exported everything
+
 HERE = pathlib.Path(__file__).parent
 
 

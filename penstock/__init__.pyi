@@ -16,6 +16,7 @@ from penstock import graph_util as graph_util
 from penstock import image as image
 from penstock import initializers as initializers
 from penstock import io as io
+from penstock import layers as layers
 from penstock import linalg as linalg
 from penstock import logging as logging
 from penstock import lookup as lookup
@@ -920,6 +921,7 @@ __all__ = [
     "is_symbolic_tensor",
     "is_tensor",
     "is_variable_initialized",
+    "layers",
     "lbeta",
     "less",
     "less_equal",

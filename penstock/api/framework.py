@@ -166,15 +166,20 @@ class name_scope:
         return self._name
 
     def __enter__(self) -> str:
+        # Every operator on a tensor opens one of these: no generators and no ExitStack.
         graph = _graph_of(self._values)
-        self._stack = contextlib.ExitStack()
-        self._stack.enter_context(graph.as_default())
-        return self._stack.enter_context(graph.name_scope(self._name))
+        old = graph._enter_name_scope(self._name)
+        defaults.push_graph(graph)
+        self._open = [*getattr(self, "_open", ()), (graph, old)]
+        scope = graph._name_stack
+        return scope + "/" if scope else ""
 
     def __exit__(
         self, exc_type: type[BaseException] | None, exc_value: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._stack.__exit__(exc_type, exc_value, traceback)
+        graph, old = self._open.pop()
+        graph._name_stack = old
+        defaults.pop_graph(graph)
 
 
 @export("op_scope")

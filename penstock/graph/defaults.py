@@ -38,6 +38,17 @@ def reset_default_graph() -> None:
     _global_graph = None
 
 
+def push_graph(graph: Graph) -> None:
+    """Makes `graph` the thread's default graph until `pop_graph`; for scopes that must be cheap to enter."""
+    _graphs.items.append(graph)
+
+
+def pop_graph(graph: Graph) -> None:
+    if not _graphs.items or _graphs.items[-1] is not graph:
+        raise AssertionError("Nesting violated for default stack of graphs: leave graph scopes in the order they were entered.")
+    _graphs.items.pop()
+
+
 @contextlib.contextmanager
 def graph_scope(graph: Graph) -> Iterator[Graph]:
     """Makes `graph` the thread's default graph inside the `with`."""

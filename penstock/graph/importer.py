@@ -24,7 +24,7 @@ from penstock.graph.opdef import MISSING, OPS, OpDef
 from penstock.graph.quiet_gc import paused
 from penstock.graph.shape_inference import infer_shapes
 from penstock.graph.signatures import check_signature
-from penstock.names import parse_tensor_name
+from penstock.names import canonical, parse_tensor_name
 from penstock.shapes import TensorShape, compatible_dims, merge_dims
 
 _VALID_NODE = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_.\\/>-]*\Z")
@@ -72,6 +72,8 @@ def import_graph_def(
 def _as_graph_def(value: Any) -> Any:
     if isinstance(value, protos.GraphDef):
         return value
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        raise TypeError("Argument `graph_def` must be a GraphDef proto; parse bytes with tf.GraphDef.FromString.")
     try:
         return protos.coerce(value, protos.GraphDef, "graph_def")
     except TypeError as error:
@@ -248,6 +250,7 @@ class GraphReader:
 
     def _checked_order(self) -> tuple[dict[str, Any], list]:
         by_name: dict[str, Any] = {}
+        devices: set[str] = set()
         valid = _VALID_INTERNAL if self.internal else _VALID_NODE
         for node in self.nodes:
             if not valid.match(node.name):
@@ -255,6 +258,11 @@ class GraphReader:
             if node.name in by_name:
                 raise ValueError(f"Node '{node.name}' is not unique")
             by_name[node.name] = node
+            if node.device and node.device not in devices:
+                try:
+                    devices.add(canonical(node.device) and node.device)
+                except ValueError as error:
+                    raise ValueError(f"Node '{node.name}': Malformed device specification '{node.device}': {error}") from error
         parsed: dict[str, tuple[list[tuple[str, int]], list[str]]] = {}
         described: dict[str, tuple[dict, OpDef]] = {}
         problems: list[str] = []
@@ -339,9 +347,10 @@ class GraphReader:
             data, control = parsed[node.name]
             count = 0
             is_merge = node.op in ("Merge", "RefMerge")
-            for source in [s for s, i in data if (s, i) not in self.mapping.key_of] + [c for c in control if "^" + c not in self.mapping.key_of]:
-                if source not in by_name or (is_merge and by_name[source].op in ("NextIteration", "RefNextIteration")):
-                    continue
+            sources = [s for s, i in data if (s, i) not in self.mapping.key_of and s in by_name]
+            if is_merge:
+                sources = [s for s in sources if by_name[s].op not in ("NextIteration", "RefNextIteration")]
+            for source in sources + [c for c in control if "^" + c not in self.mapping.key_of and c in by_name]:
                 consumers.setdefault(source, []).append(node.name)
                 count += 1
             pending[node.name] = count

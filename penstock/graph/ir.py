@@ -9,7 +9,7 @@ State of an Operation
     device                       requested device in clients' graphs, assigned device after placement
     id                           creation order within its graph
     origin                       the client's Operation this one stands for (None in a client's graph)
-    trace                        ((code, lasti), ...) of the creating stack, innermost first; formatted on demand
+    trace                        (code, lasti, ...) of the creating stack, innermost first; formatted on demand
 
 State of a Tensor
     op, value_index, dtype       which output of which op; ref outputs have a ref dtype
@@ -41,12 +41,14 @@ _PACKAGE_PREFIX = __file__[: -len("graph/ir.py")]
 
 
 def capture_trace(limit: int = 32) -> tuple:
-    """The creating stack as (code, lasti) pairs: cheap to take, formatted only when somebody asks."""
+    """The creating stack as one flat tuple (code, lasti, code, lasti, ...), innermost first: cheap to take, formatted only when
+    somebody asks, and one object for the garbage collector instead of dozens."""
     frame = sys._getframe(2)
-    trace = []
-    while frame is not None and len(trace) < limit:
-        trace.append((frame.f_code, frame.f_lasti))
+    trace: list[Any] = []
+    while frame is not None and limit:
+        trace += (frame.f_code, frame.f_lasti)
         frame = frame.f_back
+        limit -= 1
     return tuple(trace)
 
 
@@ -158,11 +160,7 @@ class Tensor:
         def __invert__(self) -> Tensor: ...
         def __getitem__(self, key: Any) -> Tensor: ...
 
-    def __hash__(self) -> int:
-        return id(self)
-
-    def __eq__(self, other: object) -> bool:
-        return self is other
+    # Hash and equality are object's own, by identity, as in TF1 (and quicker than any method here could be).
 
     def __len__(self) -> int:
         raise TypeError(f"len is not well defined for a symbolic Tensor ({self.name}). Use tf.shape(x) or x.shape.")
@@ -265,7 +263,7 @@ class Operation:
         import linecache
 
         rows = []
-        for code, lasti in reversed(self.trace):
+        for code, lasti in reversed(list(zip(self.trace[::2], self.trace[1::2], strict=True))):
             line = _line_of(code, lasti)
             rows.append((code.co_filename, line, code.co_name, linecache.getline(code.co_filename, line).strip()))
         return rows
@@ -273,7 +271,8 @@ class Operation:
     @property
     def user_frame(self) -> tuple[str, int, str] | None:
         """(file, line, function) of the innermost frame outside of this package: the user's own line."""
-        for code, lasti in (self.origin or self).trace:
+        trace = (self.origin or self).trace
+        for code, lasti in zip(trace[::2], trace[1::2], strict=True):
             if not code.co_filename.startswith(_PACKAGE_PREFIX):
                 return code.co_filename, _line_of(code, lasti), code.co_name
         return None

@@ -114,8 +114,32 @@ def new_node(
     return op
 
 
+def _sources_then_rest(graph: Graph) -> list[Operation] | None:
+    """The graph's own order with its sources in front, if that is topological, as it nearly always is without loops."""
+    sources: list[Operation] = []
+    rest: list[Operation] = []
+    for op in graph:
+        inputs, controls = op.inputs, op.control_inputs
+        if not inputs and not controls:
+            sources.append(op)
+            continue
+        number = op.id
+        for tensor in inputs:
+            source = tensor.op
+            if source.id >= number and (source.inputs or source.control_inputs):
+                return None
+        for source in controls:
+            if source.id >= number and (source.inputs or source.control_inputs):
+                return None
+        rest.append(op)
+    return sources + rest
+
+
 def topological(graph: Graph) -> list[Operation]:
     """Nodes so that inputs come first; the back edges of loops (NextIteration into Merge) do not count."""
+    quick = _sources_then_rest(graph)
+    if quick is not None:
+        return quick
     pending: dict[Operation, int] = {}
     ready: list[Operation] = []
     for op in graph:

@@ -106,22 +106,24 @@ class Scopes:
     @contextlib.contextmanager
     def name_scope(self, name: str | None) -> Iterator[str]:
         """Prefixes the names of ops made inside with `name`; "" or None goes to the top, a trailing "/" re-enters a scope."""
-        if name:
-            if isinstance(name, bytes):
-                name = name.decode()
-            names.check_scope_name(name, at_root=not self._name_stack)
-        old = self._name_stack
-        if not name:
-            new = ""
-        elif name.endswith("/"):
-            new = name[:-1]
-        else:
-            new = self.unique_name(name)
-        self._name_stack = new
+        old = self._enter_name_scope(name)
+        new = self._name_stack
         try:
             yield "" if not new else new + "/"
         finally:
             self._name_stack = old
+
+    def _enter_name_scope(self, name: str | bytes | None) -> str:
+        """Makes `name` the current scope and returns the one before, which leaving must put back."""
+        old = self._name_stack
+        if not name:
+            self._name_stack = ""
+            return old
+        if isinstance(name, bytes):
+            name = name.decode()
+        names.check_scope_name(name, at_root=not old)
+        self._name_stack = name[:-1] if name.endswith("/") else self.unique_name(name)
+        return old
 
     def get_name_scope(self) -> str:
         return self._name_stack

@@ -105,11 +105,10 @@ def _static_axes(a: Any, b: Any) -> tuple[list[int], list[int]] | None:
     wide_b = (1,) * (rank - len(b)) + b
     axes_a, axes_b = [], []
     for i, (x, y) in enumerate(zip(wide_a, wide_b, strict=True)):
-        if x is None or y is None:
-            # Against a size of 1 an open size decides nothing: a sum over an axis of size 1 does no harm. Against a size above 1
-            # it may still turn out to be 1.
-            if (y if x is None else x) != 1:
-                return None
+        # Against a size of 1 an open size decides nothing: a sum over an axis of size 1 does no harm. Against a size above 1
+        # it may still turn out to be 1.
+        if (x is None or y is None) and (y if x is None else x) != 1:
+            return None
         if x == 1 and y != 1:
             axes_a.append(i)
         elif y == 1 and x != 1:

@@ -42,7 +42,9 @@ def test_mean_and_its_variables():
 
 
 def test_weighted_mean_and_mean_tensor():
-    build = lambda: tf.metrics.mean(tf.placeholder(tf.float32, [8], "p"), tf.placeholder(tf.float32, [8], "w"))
+    def build():
+        return tf.metrics.mean(tf.placeholder(tf.float32, [8], "p"), tf.placeholder(tf.float32, [8], "w"))
+
     _, _, after = stream(build, [{"p": p, "w": w} for p, w in zip(SCORES, WEIGHTS)])
     np.testing.assert_allclose(after, (SCORES * WEIGHTS).sum() / WEIGHTS.sum(), rtol=1e-5)
     _, _, each = stream(lambda: tf.metrics.mean_tensor(tf.placeholder(tf.float32, [8], "q")), [{"q": p} for p in SCORES])
@@ -130,7 +132,9 @@ def test_mean_iou_and_per_class_accuracy():
 def test_rankings():
     scores = np.array([[0.1, 0.9, 0.5, 0.3], [0.8, 0.1, 0.2, 0.7]], np.float32)
     labels = np.array([[1, 3], [2, 0]])
-    build = lambda f: (lambda: f(tf.placeholder(tf.int64, [2, 2], "y"), tf.placeholder(tf.float32, [2, 4], "p"), 2))
+    def build(f):
+        return lambda: f(tf.placeholder(tf.int64, [2, 2], "y"), tf.placeholder(tf.float32, [2, 4], "p"), 2)
+
     batch = [{"y": labels, "p": scores}]
     _, _, precision = stream(build(tf.metrics.precision_at_k), batch)
     assert [v.op.name for v in tf.local_variables()] == ["precision_at_2/true_positive_at_2", "precision_at_2/false_positive_at_2"]

@@ -166,3 +166,10 @@ def test_import_inside_loops_branches_and_control_dependencies():
 def test_versions_are_checked(versions, match):
     with pytest.raises(ValueError, match=match):
         tf.import_graph_def(graph_def(CONST % ("a", "1") + " versions { " + versions + " }"))
+
+
+def test_malformed_devices_and_bytes_are_refused():
+    with pytest.raises(ValueError, match="Malformed device specification 'junk'"):
+        tf.import_graph_def(graph_def('node { name: "a" op: "NoOp" device: "junk" }'))
+    with pytest.raises(TypeError, match="must be a GraphDef proto"):
+        tf.import_graph_def(b"abc")

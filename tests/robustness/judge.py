@@ -194,8 +194,8 @@ def _run_again(session: Any, wanted: list[Any], feeds: Any, first: Any) -> None:
             raise
         except Exception as error:
             second = error
-        if any(op.op_def.stateful for op in ops):
-            continue
+        if any(op.op_def.stateful for op in ops) or not all(hasattr(w, "op") for w in wanted):
+            continue  # what nobody reads need not be computed, and cannot fail then
         if isinstance(first, Exception) or isinstance(second, Exception):
             # Which of several errors comes first may differ; whether there is one must not.
             if not (isinstance(first, Exception) and isinstance(second, Exception)):

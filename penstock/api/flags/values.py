@@ -176,10 +176,9 @@ class FlagValues:
             if flag is None and not given and name.startswith("no") and name[2:] in self._table and self._table[name[2:]].boolean:
                 flag, value, given = self._table[name[2:]], "false", "="
             if flag is None:
+                unknown.append((name, argument))
                 if known_only:
                     rest.append(argument)
-                else:
-                    unknown.append((name, argument))
                 continue
             if not given:
                 if flag.boolean:
@@ -188,7 +187,9 @@ class FlagValues:
                     value, position = self._following(arguments, position, name)
             flag.parse(value)
         for name, argument in unknown:
-            if name not in allowed:
+            if name in allowed and known_only:
+                rest.remove(argument)
+            elif name not in allowed and not known_only:
                 raise parsers.UnrecognizedFlagError(name, argument, difflib.get_close_matches(name, self._table, 1, 0.8))
         return rest
 

@@ -26,6 +26,8 @@ from typing import Any
 
 import numpy as np
 
+from penstock.engines.memory import keep_freed_memory
+
 log = logging.getLogger("penstock.engines")
 
 PACKAGE = "onednn-cpu-gomp"
@@ -249,6 +251,7 @@ def _load_once() -> Library | None:
         if not _tried:
             try:
                 _library = load()
+                keep_freed_memory()
                 log.debug("%s computes heavy kernels", _library.describe())
             except (OSError, AttributeError, OneDnnError, ImportError) as error:
                 log.warning("oneDNN is not used, NumPy computes heavy kernels: %s", error)

@@ -95,6 +95,7 @@ from penstock.api.rnn.dynamic import raw_rnn as raw_rnn
 from penstock.api.rnn.static import static_bidirectional_rnn as static_bidirectional_rnn
 from penstock.api.rnn.static import static_rnn as static_rnn
 from penstock.api.rnn.static import static_state_saving_rnn as static_state_saving_rnn
+from penstock.nn import rnn_cell as rnn_cell
 
 __all__ = [
     "all_candidate_sampler",
@@ -163,6 +164,7 @@ __all__ = [
     "relu",
     "relu6",
     "relu_layer",
+    "rnn_cell",
     "safe_embedding_lookup_sparse",
     "sampled_softmax_loss",
     "scale_regularization_loss",
