@@ -9,7 +9,7 @@ import numpy as np
 from penstock import dtypes
 from penstock.errors import InvalidArgumentError, OutOfRangeError
 from penstock.graph.ir import Dims
-from penstock.ops.declare import checked_scalar, op, vector, with_rank
+from penstock.ops.declare import NOT_DIFFERENTIABLE, checked_scalar, op, vector, with_rank
 from penstock.ops.kernels import boxes
 from penstock.ops.samples import arr, normal, uniform
 
@@ -48,7 +48,7 @@ def kept_shape(c: Any) -> Dims:
     return (None,)
 
 
-BOXES = np.array([[0, 0, 1, 1], [0.2, 0.3, 0.6, 0.9], [0.9, 0.8, 0.1, 0.2], [-0.3, 0.5, 1.4, 1.2]], np.float32)
+BOXES = np.array([[0, 0, 1, 1], [0.2, 0.3, 0.6, 0.9], [0.9, 0.83, 0.12, 0.21], [-0.3, 0.5, 1.4, 1.2]], np.float32)
 WHERE = dict(boxes=arr(BOXES), box_ind=arr([0, 1, 1, 0]))
 
 op(f"CropAndResize(image: T, boxes: float, box_ind: int32, crop_size: int32) -> (crops: float) [T: type in {_TYPES};"
@@ -75,9 +75,9 @@ NMS = dict(boxes=arr(MANY), scores=arr(SCORES))
 _T = "T: type in {half, float} = float; T_threshold: type in {half, float} = float"
 
 op("NonMaxSuppression(boxes: float, scores: float, max_output_size: int32) -> (selected_indices: int32) [iou_threshold: float = 0.5]",
-   shape=kept_shape, numpy=boxes.non_max_suppression, samples=[dict(max_output_size=arr(n), **NMS) for n in (2, 10)])  # fmt: skip
+   shape=kept_shape, numpy=boxes.non_max_suppression, grad=NOT_DIFFERENTIABLE, samples=[dict(max_output_size=arr(n), **NMS) for n in (2, 10)])  # fmt: skip
 op(f"NonMaxSuppressionV2(boxes: T, scores: T, max_output_size: int32, iou_threshold: T_threshold) -> (selected_indices: int32) [{_T}]",
-   shape=kept_shape, numpy=boxes.non_max_suppression_v2, samples=[dict(max_output_size=arr(10), iou_threshold=arr(t), **NMS) for t in (0.2, 0.9)])  # fmt: skip
+   shape=kept_shape, numpy=boxes.non_max_suppression_v2, grad=NOT_DIFFERENTIABLE, samples=[dict(max_output_size=arr(10), iou_threshold=arr(t), **NMS) for t in (0.2, 0.9)])  # fmt: skip
 op("NonMaxSuppressionV3(boxes: T, scores: T, max_output_size: int32, iou_threshold: T_threshold, score_threshold: T_threshold)"
    f" -> (selected_indices: int32) [{_T}]",
    shape=kept_shape, numpy=boxes.non_max_suppression_v3,
@@ -110,13 +110,13 @@ op("NonMaxSuppressionV5(boxes: T, scores: T, max_output_size: int32, iou_thresho
             for p in (False, True) for s, t in ((0.0, 0.5), (0.5, 1.0))])  # fmt: skip
 op("NonMaxSuppressionWithOverlaps(overlaps: float, scores: float, max_output_size: int32, overlap_threshold: float, score_threshold: float)"
    " -> (selected_indices: int32)",
-   shape=vector(None), numpy=boxes.non_max_suppression_with_overlaps,
+   shape=vector(None), numpy=boxes.non_max_suppression_with_overlaps, grad=NOT_DIFFERENTIABLE,
    samples=[dict(overlaps=uniform(6, 6), scores=arr(SCORES), max_output_size=arr(4), overlap_threshold=arr(0.5), score_threshold=arr(0.1))])  # fmt: skip
 
 DRAWN = np.array([[[0.1, 0.2, 0.7, 0.9], [0.5, -0.3, 1.2, 0.5]], [[0.9, 0.1, 0.2, 0.3], [0.0, 0.0, 1.0, 1.0]]], np.float32)
 
 op("DrawBoundingBoxes(images: T, boxes: float) -> (output: T) [T: type in {float, half} = float]",
-   shape=lambda c: c.dims(0), numpy=boxes.draw_bounding_boxes, samples=[dict(images=uniform(2, 6, 7, d), boxes=arr(DRAWN)) for d in (1, 3, 4)])  # fmt: skip
+   shape=lambda c: c.dims(0), numpy=boxes.draw_bounding_boxes, grad=NOT_DIFFERENTIABLE, samples=[dict(images=uniform(2, 6, 7, d), boxes=arr(DRAWN)) for d in (1, 3, 4)])  # fmt: skip
 op("DrawBoundingBoxesV2(images: T, boxes: float, colors: float) -> (output: T) [T: type in {float, half} = float]",
    shape=lambda c: c.dims(0), numpy=boxes.draw_bounding_boxes_v2,
    samples=[dict(images=uniform(2, 6, 7, 3), boxes=arr(DRAWN), colors=arr([[0.1, 0.2, 0.3]])), dict(images=uniform(2, 6, 7, 4), boxes=arr(DRAWN), colors=arr([[0.1, 0.2, 0.3, 0.4], [1, 0, 1, 1]]))])  # fmt: skip

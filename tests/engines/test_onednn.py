@@ -156,7 +156,7 @@ def out_shape(name, x, w, attrs):
 def way(request, monkeypatch):
     """What happens to the filter depends on sizes; here it does not."""
     most = 0 if request.param == "laid out" else 1 << 30
-    for name in ("FEW_POSITIONS", "SOME_POSITIONS", "MANY_POSITIONS", "LARGE_FILTER"):
+    for name in ("FEW_POSITIONS", "SOME_POSITIONS", "MANY_POSITIONS", "LARGE_FILTER", "FEW_CHANNELS"):
         monkeypatch.setattr(conv, name, most)
     return request.param
 

@@ -9,6 +9,8 @@ import random
 from collections.abc import Callable
 from typing import Any
 
+from google.protobuf.message import DecodeError
+
 from penstock.formats import protos
 from penstock.graph.opdef import OPS
 
@@ -46,6 +48,20 @@ def mutate_bytes(data: bytes, other: bytes, r: random.Random) -> bytes:
         else:
             out[at : at + 8] = r.choice((b"\xff" * 8, b"\x00" * 8, b"\xff" * 9 + b"\x01"))
     return bytes(out)
+
+
+def mutate_nodes(graph_def: Any, r: random.Random) -> None:
+    """Damages the bytes of a few nodes or functions, each in a way that still parses."""
+    for _ in range(r.choice((1, 1, 2, 4))):
+        rows = graph_def.library.function if len(graph_def.library.function) and r.random() < 0.4 else graph_def.node
+        row = rows[r.randrange(len(rows))]
+        data, other = row.SerializeToString(), rows[r.randrange(len(rows))].SerializeToString()
+        for _ in range(6):
+            try:
+                row.CopyFrom(type(row).FromString(mutate_bytes(data, other, r)))
+                break
+            except DecodeError:
+                continue
 
 
 # -- pieces -------------------------------------------------------------------------------------------------------------

@@ -13,11 +13,12 @@ import time
 
 import pytest
 
+from penstock import errors
 from penstock.formats import protos
 from penstock.graph.opdef import OPS
 
 from .judge import Finding, judge, limited_memory
-from .mutate import mutate, mutate_bytes, random_op
+from .mutate import mutate, mutate_bytes, mutate_nodes, random_op
 from .seeds import seed_graphs
 
 SEED = int(os.environ.get("PENSTOCK_FUZZ_SEED", "1"))
@@ -28,10 +29,18 @@ pytestmark = pytest.mark.timeout(SECONDS + 120)
 
 
 def bytes_case(r: random.Random):
-    """A GraphDef's bytes with damage, parsed if they still parse."""
+    """A GraphDef whose bytes were damaged, parsed again; None where they no longer parse."""
     names = list(seed_graphs())
+    if r.random() < 0.5:  # bytes of single nodes: most damage to a whole file only makes it unreadable
+        graph_def = protos.GraphDef()
+        graph_def.CopyFrom(seed_graphs()[r.choice(names)])
+        mutate_nodes(graph_def, r)
+        return graph_def, ["nodes"]
     data, other = (seed_graphs()[r.choice(names)].SerializeToString() for _ in range(2))
-    return mutate_bytes(data, other, r), ["bytes"]
+    try:
+        return protos.parse(mutate_bytes(data, other, r), protos.GraphDef), ["bytes"]
+    except errors.DataLossError:
+        return None, ["bytes"]
 
 
 def structure_case(r: random.Random):
@@ -58,6 +67,8 @@ KINDS = {"bytes": bytes_case, "structure": structure_case, "ops": ops_case}
 def run_case(kind: str, number: int) -> str:
     r = random.Random(f"{SEED}:{kind}:{number}")
     case, how = KINDS[kind](r)
+    if case is None:
+        return "refused"
     try:
         return judge(case, r, timeout_ms=100 if kind == "ops" else 500)
     except Finding as finding:

@@ -16,12 +16,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from penstock.engines.memory import address, aligned_empty
 from penstock.engines.onednn import library as lib
 from penstock.engines.onednn import matmul
 from penstock.engines.onednn.library import Dims, Library
 from penstock.engines.onednn.plan import FLOPS_PER_US, Reordered, channels_last_strides, contiguous, planned, strides_of
-from penstock.engines.onednn.primitives import FLOAT32, Add, Maker, PostOps, Primitive, address, empty, scratch
-from penstock.ops.kernels.patches import pad, patch_view, taps
+from penstock.engines.onednn.primitives import FLOAT32, Add, Maker, PostOps, Primitive, scratch
+from penstock.ops.kernels.patches import pad, patch_view
 from penstock.ops.kernels.window import Slide
 
 
@@ -167,13 +168,13 @@ class Forward(_Plan):
 
     def run_as_it_is(self, x: np.ndarray, w: np.ndarray, *more: np.ndarray) -> np.ndarray:
         x, w = contiguous(x), contiguous(w)
-        y = empty(self.shape, self.dtype)
+        y = aligned_empty(self.shape, self.dtype)
         self.main.run(address(x), address(w), address(y), *map(address, more))
         return y
 
     def run_laid_out(self, x: np.ndarray, w: np.ndarray, *more: np.ndarray) -> np.ndarray:
         x, w = contiguous(x), contiguous(w)
-        y = empty(self.shape, self.dtype)
+        y = aligned_empty(self.shape, self.dtype)
         weights = self.weights
         laid_out = scratch.take(weights.size)
         weights.primitive.run(address(w), laid_out.address)  # type: ignore[union-attr]
@@ -183,7 +184,7 @@ class Forward(_Plan):
 
     def run_last_constant(self, x: np.ndarray, w: np.ndarray, *more: np.ndarray) -> np.ndarray:
         x = contiguous(x)
-        y = empty(self.shape, self.dtype)
+        y = aligned_empty(self.shape, self.dtype)
         self.main.run(address(x), self.weights.constant(w), address(y), *map(address, more))
         return y
 
@@ -204,7 +205,7 @@ class Forward(_Plan):
 
     def _run_first(self, x: np.ndarray, weights: int, more: Sequence[np.ndarray]) -> np.ndarray:
         x = contiguous(x)
-        y = empty(self.shape, self.dtype)
+        y = aligned_empty(self.shape, self.dtype)
         from_x, to_y, taken = address(x), address(y), []
         if self.x_in is not None and self.x_in.primitive is not None:
             taken.append(scratch.take(self.x_in.size))
@@ -239,7 +240,7 @@ class BackwardInput(_Plan):
 
     def run(self, w: np.ndarray, dy: np.ndarray) -> np.ndarray:
         w, dy = contiguous(w), contiguous(dy)
-        dx = empty(self.shape, self.dtype)
+        dx = aligned_empty(self.shape, self.dtype)
         weights, from_dy, to_dx, taken = address(w), address(dy), address(dx), []
         if self.weights.primitive is not None:
             taken.append(scratch.take(self.weights.size))
@@ -283,7 +284,7 @@ class BackwardFilter(_Plan):
 
     def run(self, x: np.ndarray, dy: np.ndarray) -> Any:
         x, dy = contiguous(x), contiguous(dy)
-        dw = empty(self.shape, self.dtype)
+        dw = aligned_empty(self.shape, self.dtype)
         from_x, from_dy, to_dw, taken = address(x), address(dy), address(dw), []
         if self.x_in is not None and self.x_in.primitive is not None:
             taken.append(scratch.take(self.x_in.size))
@@ -332,38 +333,31 @@ class Product:
         x, dy = contiguous(x), contiguous(dy)
         if self.has_patches:
             x = np.ascontiguousarray(patch_view(pad(x, self.spec.slides), self.spec.slides))
-        dw = empty(self.shape, self.dtype)
+        dw = aligned_empty(self.shape, self.dtype)
         self.main.run(address(x), address(dy), address(dw))
         return dw
 
     def run_input(self, w: np.ndarray, dy: np.ndarray) -> np.ndarray:
-        """dy @ w.T, whose columns are then added to the cells that they belong to."""
-        spec = self.spec
+        """dy @ w.T, for windows of one cell."""
         w, dy = contiguous(w), contiguous(dy)
-        if not self.has_patches:
-            dx = empty(self.shape, self.dtype)
-            self.main.run(address(dy), address(w), address(dx))
-            return dx
-        spread = empty((spec.batch, *(s.out for s in spec.slides), *spec.window, spec.depth), self.dtype)
-        self.main.run(address(dy), address(w), address(spread))
-        reach = [max(s.reach, s.before + s.size) for s in spec.slides]
-        dx = np.zeros((spec.batch, *reach, spec.depth), self.dtype)
-        for offsets, index in taps(spec.slides):
-            dx[index] += spread[(*(slice(None),) * (1 + len(spec.slides)), *offsets)]
-        return np.ascontiguousarray(dx[(slice(None), *(slice(s.before, s.before + s.size) for s in spec.slides))])
+        dx = aligned_empty(self.shape, self.dtype)
+        self.main.run(address(dy), address(w), address(dx))
+        return dx
 
 
 # -- which plan ----------------------------------------------------------------------------------------------------------
 
 FEW_POSITIONS, SOME_POSITIONS, MANY_POSITIONS = 100, 512, 4096
 LARGE_FILTER = 2 << 20
-"""Up to how many positions, and how many bytes of filter, it is quicker to leave the filter as it is than to lay it out anew for every
-call. Measured on two cores with AVX-512; none of it matters for the result."""
+FEW_CHANNELS = 16
+"""Up to how many positions, how many bytes of filter, and how many channels it is quicker to leave the filter as it is than to lay it
+out anew for every call. Measured on two cores with AVX-512; none of it matters for the result."""
 
 
 def forward(library: Library, spec: Spec, has_bias: bool = False, post_ops: PostOps = (), is_constant: bool = False) -> Any:
     """A plan whose `run(x, filter, [bias], *[addends])` gives the convolution, or None. `is_constant`: the filter never changes."""
-    if not is_constant and spec.groups == 1 and (spec.positions <= SOME_POSITIONS or spec.filter_bytes <= LARGE_FILTER):
+    most = MANY_POSITIONS if spec.filter_bytes <= LARGE_FILTER else SOME_POSITIONS
+    if spec.groups == 1 and (spec.depth < FEW_CHANNELS or (spec.positions <= most and not is_constant)):
         plan = planned(Forward, library, spec.microseconds, spec, has_bias, post_ops, True)
         if plan is not None and plan.main.implementation.startswith("brg"):
             return plan
@@ -373,7 +367,7 @@ def forward(library: Library, spec: Spec, has_bias: bool = False, post_ops: Post
 
 def backward_input(library: Library, spec: Spec) -> Any:
     """A plan whose `run(filter, dy)` gives the gradient of the input, or None."""
-    as_it_is = spec.depth < 16 and spec.groups == 1
+    as_it_is = spec.depth < FEW_CHANNELS and spec.groups == 1
     return _product(library, spec, "input") or planned(BackwardInput, library, spec.microseconds, spec, as_it_is)
 
 
@@ -384,7 +378,7 @@ def backward_filter(library: Library, spec: Spec, has_bias: bool = False) -> Any
 
 
 def _product(library: Library, spec: Spec, kind: str) -> Product | None:
-    most = MANY_POSITIONS if spec.is_pointwise else FEW_POSITIONS
+    most = MANY_POSITIONS if spec.is_pointwise else FEW_POSITIONS if kind == "filter" else 0
     if not spec.channels_last or spec.groups != 1 or spec.is_depthwise or spec.positions > most or spec.dtype != FLOAT32:
         return None
     return planned(Product, library, spec.microseconds, spec, kind)

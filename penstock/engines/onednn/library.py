@@ -9,7 +9,7 @@ Threads
 - oneDNN computes on OpenMP threads. `set_threads(n)` sets how many a primitive may use; by default one per CPU of the process.
   A primitive is made for a number of threads and must run with that number, so it is part of the key under which it is cached.
 - OpenMP's threads would spin for milliseconds after each parallel region, which ruins everything else on a busy machine. libgomp reads
-  its settings when it is loaded; ours is a spin of a few microseconds, unless the user has set OMP_WAIT_POLICY or GOMP_SPINCOUNT.
+  its settings when it is loaded; ours is a spin of some microseconds, unless the user has set OMP_WAIT_POLICY or GOMP_SPINCOUNT.
 - OpenMP does not survive a fork. In a child whose parent has already used the library, kernels are NumPy's, and the log says so.
 """
 
@@ -31,8 +31,8 @@ from penstock.engines.memory import keep_freed_memory
 log = logging.getLogger("penstock.engines")
 
 PACKAGE = "onednn-cpu-gomp"
-SPIN = "500"
-"""GOMP_SPINCOUNT: about 25 us, enough for threads to meet at the end of a region."""
+SPIN = "1000"
+"""GOMP_SPINCOUNT: about 50 us, enough for threads to meet at the end of a region and to be there for the next kernel."""
 
 # -- the published numbers ----------------------------------------------------------------------------------------------
 
@@ -203,33 +203,6 @@ class Library:
 
     def describe(self) -> str:
         return f"oneDNN {'.'.join(map(str, self.version))} ({self.path}), {threads()} threads"
-
-
-# -- addresses of arrays ------------------------------------------------------------------------------------------------
-
-
-def _address_by_interface(array: np.ndarray) -> int:
-    return array.ctypes.data
-
-
-def _address_by_memory() -> Callable[[np.ndarray], int] | None:
-    """An array's address as the first field of its C struct, behind the object's header: 0.1 us instead of 2. None if this
-    interpreter lays objects out in another way."""
-    if sys.implementation.name != "cpython" or object.__basicsize__ % 8 or ctypes.sizeof(c_void_p) != 8:
-        return None
-    words = (c_size_t * (1 << 44)).from_address(0)
-    header = object.__basicsize__ // 8
-
-    def address(array: np.ndarray) -> int:
-        return words[(id(array) >> 3) + header]
-
-    base = np.arange(12.0).reshape(3, 4)
-    probes = (base, base[1:], base.T, base[:, 2], np.zeros((2, 0), np.float32), np.arange(3, dtype=np.int8))
-    return address if all(address(a) == _address_by_interface(a) for a in probes) else None
-
-
-address: Callable[[np.ndarray], int] = _address_by_memory() or _address_by_interface
-"""The address of an array's first element."""
 
 
 # -- finding and loading ------------------------------------------------------------------------------------------------

@@ -11,10 +11,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from penstock.engines.memory import address, aligned_empty
 from penstock.engines.onednn import library as lib
 from penstock.engines.onednn.library import Library, OneDnnError
 from penstock.engines.onednn.plan import FLOPS_PER_US, Reordered, contiguous, planned, strides_of, threads_for
-from penstock.engines.onednn.primitives import FLOAT32, Add, Maker, PostOps, address, empty
+from penstock.engines.onednn.primitives import FLOAT32, Add, Maker, PostOps
 
 
 class Spec(NamedTuple):
@@ -57,7 +58,7 @@ class Gemm:
 
     def run(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
         a, b = contiguous(a), contiguous(b)
-        c = empty(self.shape, FLOAT32)
+        c = aligned_empty(self.shape, FLOAT32)
         library = self.library
         library.use_threads(self.threads)
         status = library.sgemm(*self._head, address(a), self._lda, address(b), self._ldb, 0.0, address(c), self._ldc)
@@ -100,13 +101,13 @@ class MatMul:
 
     def run_plain(self, a: np.ndarray, b: np.ndarray, *more: np.ndarray) -> np.ndarray:
         a, b = contiguous(a), contiguous(b)
-        c = empty(self.shape, self.dtype)
+        c = aligned_empty(self.shape, self.dtype)
         self.main.run(address(a), address(b), address(c), *map(address, more))
         return c
 
     def run_constant(self, a: np.ndarray, b: np.ndarray, *more: np.ndarray) -> np.ndarray:
         a = contiguous(a)
-        c = empty(self.shape, self.dtype)
+        c = aligned_empty(self.shape, self.dtype)
         self.main.run(address(a), self.weights.constant(b), address(c), *map(address, more))
         return c
 

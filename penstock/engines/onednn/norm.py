@@ -6,10 +6,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from penstock.engines.memory import address, aligned_empty
 from penstock.engines.onednn import library as lib
 from penstock.engines.onednn.library import Library
 from penstock.engines.onednn.plan import BYTES_PER_US, channels_last_strides, contiguous, planned, strides_of
-from penstock.engines.onednn.primitives import FLOAT32, Maker, address, empty
+from penstock.engines.onednn.primitives import FLOAT32, Maker
 
 _AFFINE = lib.USE_SCALE | lib.USE_SHIFT
 
@@ -50,7 +51,7 @@ class BatchInference(_Batch):
 
     def run(self, x: np.ndarray, scale: np.ndarray, shift: np.ndarray, mean: np.ndarray, variance: np.ndarray) -> np.ndarray:
         x, scale, shift, mean, variance = map(contiguous, (x, scale, shift, mean, variance))
-        y = empty(x.shape, self.dtype)
+        y = aligned_empty(x.shape, self.dtype)
         self.main.run(address(x), address(scale), address(shift), address(mean), address(variance), address(y))
         return y
 
@@ -66,7 +67,7 @@ class BatchTraining(_Batch):
 
     def run(self, x: np.ndarray, scale: np.ndarray, shift: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         x, scale, shift = map(contiguous, (x, scale, shift))
-        y, mean, variance = empty(x.shape, self.dtype), np.empty(self.depth, np.float32), np.empty(self.depth, np.float32)
+        y, mean, variance = aligned_empty(x.shape, self.dtype), np.empty(self.depth, np.float32), np.empty(self.depth, np.float32)
         self.main.run(address(x), address(scale), address(shift), address(mean), address(variance), address(y))
         return y, mean, variance
 
@@ -86,7 +87,7 @@ class BatchBackward(_Batch):
         self, dy: np.ndarray, x: np.ndarray, scale: np.ndarray, mean: np.ndarray, variance: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         dy, x, scale, mean, variance = map(contiguous, (dy, x, scale, mean, variance))
-        dx, d_scale, d_shift = empty(x.shape, self.dtype), np.empty(self.depth, np.float32), np.empty(self.depth, np.float32)
+        dx, d_scale, d_shift = aligned_empty(x.shape, self.dtype), np.empty(self.depth, np.float32), np.empty(self.depth, np.float32)
         self.main.run(
             address(x), address(dy), address(dx), address(mean), address(variance), address(scale), address(d_scale), address(d_shift)
         )
@@ -130,7 +131,7 @@ class LayerForward(_Layer):
 
     def run(self, x: np.ndarray, scale: np.ndarray, shift: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         x, scale, shift = map(contiguous, (x, scale, shift))
-        y = empty(x.shape, self.dtype)
+        y = aligned_empty(x.shape, self.dtype)
         mean, variance = np.empty(self.spec.rows, np.float32), np.empty(self.spec.rows, np.float32)
         self.main.run(address(x), address(scale), address(shift), address(mean), address(variance), address(y))
         return y, mean, variance
@@ -154,7 +155,7 @@ class LayerBackward(_Layer):
         self, dy: np.ndarray, x: np.ndarray, scale: np.ndarray, mean: np.ndarray, variance: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         dy, x, scale, mean, variance = map(contiguous, (dy, x, scale, mean, variance))
-        dx, d_scale, d_shift = empty(x.shape, self.dtype), np.empty(self.spec.depth, np.float32), np.empty(self.spec.depth, np.float32)
+        dx, d_scale, d_shift = aligned_empty(x.shape, self.dtype), np.empty(self.spec.depth, np.float32), np.empty(self.spec.depth, np.float32)
         self.main.run(
             address(x), address(dy), address(dx), address(mean), address(variance), address(scale), address(d_scale), address(d_shift)
         )
@@ -182,7 +183,7 @@ class Softmax:
 
     def run(self, x: np.ndarray) -> np.ndarray:
         x = contiguous(x)
-        y = empty(x.shape, self.dtype)
+        y = aligned_empty(x.shape, self.dtype)
         self.main.run(address(x), address(y))
         return y
 
@@ -212,4 +213,4 @@ def layer_backward(library: Library, rows: int, depth: int, dtype: np.dtype = FL
 
 
 def softmax(library: Library, spec: SoftmaxSpec) -> Softmax | None:
-    return planned(Softmax, library, _passes((spec.rows, spec.classes), spec.dtype, 6), spec)
+    return planned(Softmax, library, _passes((spec.rows, spec.classes), spec.dtype, 2), spec)

@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from penstock.engines.memory import address
 from penstock.engines.onednn import library as lib
 from penstock.engines.onednn.library import Library, OneDnnError
-from penstock.engines.onednn.primitives import Buffer, ConstantWeights, Maker, Primitive, address, buffer, cached
+from penstock.engines.onednn.primitives import Buffer, ConstantWeights, Maker, Primitive, buffer, cached
 
 FLOPS_PER_US = 1e5
 """A rough figure of one core with AVX-512; only thresholds depend on it."""

@@ -12,11 +12,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from penstock.engines.memory import address, aligned_empty
 from penstock.engines.onednn import library as lib
 from penstock.engines.onednn.library import Dims, Library, OneDnnError
 from penstock.engines.onednn.plan import BYTES_PER_US, channels_last_strides, contiguous, planned, strides_of
-from penstock.engines.onednn.primitives import Buffer, Maker, address, buffer, cached, empty, scratch
+from penstock.engines.onednn.primitives import Buffer, Maker, buffer, cached, scratch
 from penstock.ops.kernels.window import Slide
+
+LARGE = 24 << 20
 
 
 class Spec(NamedTuple):
@@ -96,18 +99,24 @@ class Forward(_Plan):
         pd = self._forward_pd(m, lib.FORWARD_INFERENCE)
         self.main = m.primitive(pd, [(lib.ARG_SRC, self._src), (lib.ARG_DST, self._dst)])
         self.kept = _kept_of(spec)
+        # oneDNN's code with a workspace is the quicker one for arrays that do not fit into caches.
+        is_large = np.prod(spec.src_dims) * spec.dtype.itemsize >= LARGE and all(s.stride > 1 for s in spec.slides)
+        self.uses_training = bool(is_large and spec.alg == lib.POOLING_MAX)
 
     def run(self, x: np.ndarray) -> np.ndarray:
         x = contiguous(x)
-        y = empty(self.dst_shape, self.dtype)
-        if self.kept.wanted:
-            training = max_training(self.main.library, self.spec)
-            if training is not None:
-                workspace = buffer(training.workspace_size)
-                training.main.run(address(x), address(y), workspace.address)
-                self.kept.put(y, workspace)
-                return y
-        self.main.run(address(x), address(y))
+        y = aligned_empty(self.dst_shape, self.dtype)
+        training = max_training(self.main.library, self.spec) if self.kept.wanted or self.uses_training else None
+        if training is None:
+            self.main.run(address(x), address(y))
+        elif self.kept.wanted:
+            workspace = buffer(training.workspace_size)
+            training.main.run(address(x), address(y), workspace.address)
+            self.kept.put(y, workspace)
+        else:
+            workspace = scratch.take(training.workspace_size)
+            training.main.run(address(x), address(y), workspace.address)
+            scratch.give(workspace)
         return y
 
 
@@ -140,7 +149,7 @@ class MaxBackward(_Plan):
 
     def run(self, x: np.ndarray, y: np.ndarray, dy: np.ndarray) -> np.ndarray:
         dy = contiguous(dy)
-        dx = empty(self.src_shape, self.dtype)
+        dx = aligned_empty(self.src_shape, self.dtype)
         workspace = self.kept.get(y)
         if workspace is not None:
             self.main.run(address(dy), workspace.address, address(dx))
@@ -166,7 +175,7 @@ class AvgBackward(_Plan):
 
     def run(self, dy: np.ndarray) -> np.ndarray:
         dy = contiguous(dy)
-        dx = empty(self.src_shape, self.dtype)
+        dx = aligned_empty(self.src_shape, self.dtype)
         self.main.run(address(dy), address(dx))
         return dx
 

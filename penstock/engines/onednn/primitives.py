@@ -22,8 +22,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from penstock.engines.memory import ALIGNMENT, address
 from penstock.engines.onednn import library as lib
-from penstock.engines.onednn.library import Arg, Dims, Library, OneDnnError, address
+from penstock.engines.onednn.library import Arg, Dims, Library, OneDnnError
 from penstock.ops.kernels.numeric import BFLOAT16
 
 CAPACITY = 1024
@@ -32,25 +33,10 @@ CAPACITY = 1024
 FLOAT32 = np.dtype(np.float32)
 CODES = {FLOAT32: lib.F32, BFLOAT16: lib.BF16}
 
-ALIGNMENT = 64
-PARALLEL_COPY = 4 << 20
-"""Reorders of fewer bytes run on one thread: to wake others would take longer than the copy."""
+PARALLEL_COPY = 128 << 10
+"""Reorders of fewer bytes run on one thread. Larger ones run on several, also because the data then lie in the caches of all cores."""
 
 # -- buffers ------------------------------------------------------------------------------------------------------------
-
-_ALIGN_FROM = 1 << 10
-
-
-def empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    """As np.empty, but begins where a cache line begins: vectors that straddle two lines cost twice."""
-    size = dtype.itemsize
-    for n in shape:
-        size *= n
-    if size < _ALIGN_FROM:
-        return np.empty(shape, dtype)
-    buffer = np.empty(size + ALIGNMENT, np.uint8)
-    return np.ndarray(shape, dtype, buffer, -address(buffer) % ALIGNMENT)
-
 
 class Buffer(NamedTuple):
     """Memory of our own, and its aligned address."""
