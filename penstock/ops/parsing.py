@@ -200,7 +200,7 @@ op("ParseExampleV2(serialized: string, names: string, sparse_keys: string, dense
    shape=example_shape("num_sparse"), numpy=parse_example_v2_kernel, expensive=True,
    samples=[
        dict(serialized=strings([_EXAMPLE, b""]), names=strings([]), sparse_keys=strings(["b"]), dense_keys=strings(["a"]),
-            ragged_keys=strings(["b"]), dense_defaults=[arr(7.5, np.float32)], num_sparse=1, sparse_types=["int64"],
+            ragged_keys=strings(["c"]), dense_defaults=[arr(7.5, np.float32)], num_sparse=1, sparse_types=["int64"],
             ragged_value_types=["int64"], ragged_split_types=["int32"], dense_shapes=[[]]),
        dict(serialized=strings(_EXAMPLE), names=strings([]), sparse_keys=strings(["b"]), dense_keys=strings(["a"]), ragged_keys=strings([]),
             dense_defaults=[arr(7.5, np.float32)], num_sparse=1, sparse_types=["int64"], ragged_value_types=[], ragged_split_types=[],

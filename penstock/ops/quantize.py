@@ -10,7 +10,7 @@ from penstock.errors import InvalidArgumentError
 from penstock.graph.ir import Dims
 from penstock.ops.declare import NOT_DIFFERENTIABLE, op, same_as, with_rank
 from penstock.ops.samples import arr, empty, normal
-from penstock.shapes import format_dims
+from penstock.shapes import format_dims, merge_dim
 
 # -- FakeQuant --------------------------------------------------------------------------------------------------------
 
@@ -135,9 +135,12 @@ def vars_shape(c: Any) -> Dims:
 
 
 def channel_shape(c: Any) -> Dims:
-    with_rank(c, 1, 1)
-    with_rank(c, 2, 1)
-    return c.dims(0)
+    low, high = with_rank(c, 1, 1), with_rank(c, 2, 1)
+    dims = c.dims(0)
+    if not dims:
+        return dims
+    channels = merge_dim(merge_dim(dims[-1], low[0]), high[0])
+    return (*dims[:-1], channels)
 
 
 def _vars_grad(kind: str) -> Any:

@@ -15,7 +15,7 @@ import pytest
 import penstock as tf
 from penstock import dtypes
 from penstock.engines import onednn
-from penstock.engines.onednn import conv, kernels, library, primitives
+from penstock.engines.onednn import conv, fused, kernels, library, primitives
 from penstock.graph.bind import bind
 from penstock.graph.opdef import OPS
 from penstock.ops.cases import cases
@@ -512,3 +512,91 @@ def test_a_failing_call_is_told_and_numpy_takes_over(monkeypatch, caplog):
         agree(fast(x, w), slow(x, w))
         agree(fast(x, w), slow(x, w))
     assert len(caplog.records) == 1 and "out of memory" in caplog.text and "NumPy computes it" in caplog.text
+
+
+# -- fused --------------------------------------------------------------------------------------------------------------
+
+
+def conv_attrs(**more):
+    return dict(T=dtypes.float32, strides=[1, 1, 1, 1], padding=b"SAME", data_format=b"NHWC", dilations=[1, 1, 1, 1], explicit_paddings=[]) | more
+
+
+def step_by_step(y, bias, addend, activation):
+    return fused._finish(y, bias, addend, activation)
+
+
+@needs_library
+@pytest.mark.parametrize("activation", [None, *fused.ACTIVATIONS])
+def test_what_follows_a_convolution_or_product_is_fused(activation, runs, monkeypatch):
+    x, w, bias = normal(2, 7, 6, 16), normal(3, 3, 16, 32, seed=1) / 10, normal(32, seed=2)
+    addend = normal(2, 7, 6, 32, seed=3)
+    a, b = normal(9, 16), normal(16, 32, seed=1) / 4
+    for has_bias, has_addend, is_constant in itertools.product((False, True), repeat=3):
+        for make, first, second, added in (
+            (lambda **k: fused.conv(conv_attrs(), **k), x, w, addend),
+            (fused.matmul, a, b, addend.reshape(-1, 32)[:9]),
+        ):
+            more = [bias] * has_bias + [added] * has_addend
+            options = dict(has_bias=has_bias, has_addend=has_addend, activation=activation, is_constant=is_constant)
+            call = make(**options)
+            before = runs[0]
+            got = call(first, second, *more)
+            assert runs[0] > before
+            with monkeypatch.context() as without:
+                without.setattr(library, "_library", None)
+                expected = make(**options)(first, second, *more)
+            agree(got, expected, (activation, options))
+
+
+def test_an_unknown_activation_is_refused():
+    with pytest.raises(ValueError, match="no such activation: 'relux'; there are relu, relu6"):
+        fused.matmul(activation="relux")
+
+
+def test_fused_layouts_and_depthwise(monkeypatch):
+    x, w, bias = normal(2, 16, 7, 6), normal(3, 3, 16, 2, seed=1), normal(32, seed=2)
+    attrs = conv_attrs(data_format=b"NCHW", strides=[1, 1, 2, 2])
+    addend = normal(2, 32, 4, 3, seed=3)
+    for inputs in ([x, w, bias], [x, w, bias, addend]):
+        options = dict(has_bias=True, has_addend=len(inputs) == 4, activation="relu", is_depthwise=True)
+        got = fused.conv(attrs, **options)(*inputs)
+        with monkeypatch.context() as without:
+            without.setattr(library, "_library", None)
+            agree(got, fused.conv(attrs, **options)(*inputs))
+
+
+def test_batch_normalisation_folds_into_the_convolution_before_it():
+    x, bias = normal(2, 7, 6, 8), normal(16, seed=2)
+    scale, offset, mean, variance = (np.abs(normal(16, seed=i)) + 0.1 for i in range(3, 7))
+    for is_depthwise, w in ((False, normal(3, 3, 8, 16, seed=1)), (True, normal(3, 3, 8, 2, seed=1))):
+        for b in (None, bias):
+            plain = fused.conv(conv_attrs(), has_bias=b is not None, is_depthwise=is_depthwise)(*[v for v in (x, w, b) if v is not None])
+            expected = (plain - mean) / np.sqrt(variance + 1e-3) * scale + offset
+            folded = fused.fold_batch_norm(w, b, scale, offset, mean, variance, 1e-3, is_depthwise)
+            got = fused.conv(conv_attrs(), has_bias=True, is_depthwise=is_depthwise)(x, *folded)
+            np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_layer_normalisation(monkeypatch):
+    x, scale, shift = normal(3, 5, 24) * 2 + 1, normal(24, seed=1), normal(24, seed=2)
+    got = fused.layer_norm(x, scale, shift, 1e-5)
+    expected = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-5) * scale + shift
+    np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
+    monkeypatch.setattr(library, "_library", None)
+    np.testing.assert_allclose(fused.layer_norm(x, scale, shift, 1e-5), got, rtol=1e-4, atol=1e-5)
+
+
+@needs_library
+def test_the_gradient_of_layer_normalisation():
+    from penstock.engines.onednn import norm
+
+    x, dy, scale, shift = normal(6, 24), normal(6, 24, seed=1), normal(24, seed=2), normal(24, seed=3)
+    _, mean, variance = norm.layer_forward(library.get(), 6, 24, epsilon=1e-5).run(x, scale, shift)
+    dx, d_scale, d_shift = norm.layer_backward(library.get(), 6, 24, epsilon=1e-5).run(dy, x, scale, mean, variance)
+    inverse = 1 / np.sqrt(x.var(-1, keepdims=True) + 1e-5)
+    unit = (x - x.mean(-1, keepdims=True)) * inverse
+    g = dy * scale
+    expected = inverse * (g - g.mean(-1, keepdims=True) - unit * (g * unit).mean(-1, keepdims=True))
+    np.testing.assert_allclose(dx, expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(d_scale, (dy * unit).sum(0), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(d_shift, dy.sum(0), rtol=1e-4, atol=1e-5)

@@ -55,7 +55,7 @@ def mutate_nodes(graph_def: Any, r: random.Random) -> None:
     for _ in range(r.choice((1, 1, 2, 4))):
         rows = graph_def.library.function if len(graph_def.library.function) and r.random() < 0.4 else graph_def.node
         row = rows[r.randrange(len(rows))]
-        data, other = row.SerializeToString(), rows[r.randrange(len(rows))].SerializeToString()
+        data, other = row.SerializeToString(), rows[r.randrange(len(rows))].SerializeToString() or b"\0"
         for _ in range(6):
             try:
                 row.CopyFrom(type(row).FromString(mutate_bytes(data, other, r)))

@@ -28,6 +28,7 @@ MIN_DEPTHWISE_FLOPS = 2e4
 MIN_GEMM_FLOPS = 3e6
 MIN_BATCH_FLOPS = 2e6
 MIN_NARROW_FLOPS = 1e5
+MIN_FUSED_FLOPS = 1e5
 MIN_POOL_SIZE = 4096
 MIN_NORM_SIZE = 8192
 MIN_SOFTMAX_SIZE = 8192
@@ -79,11 +80,11 @@ def _shapes_2(x: Any, y: Any) -> Any:
 # -- convolutions -------------------------------------------------------------------------------------------------------
 
 
-class _Window:
+class Window:
     """The attributes of a convolution: geometry for shapes."""
 
-    def __init__(self, op: Operation, is_depthwise: bool) -> None:
-        a = op.attrs
+    def __init__(self, attrs: dict[str, Any], is_depthwise: bool) -> None:
+        a = attrs
         self.lay: Layout = layout(a["data_format"])
         self.strides, self.padding = a["strides"], a["padding"]
         self.dilations = a.get("dilations") or (1,) * self.lay.rank
@@ -129,7 +130,7 @@ def conv_forward(is_depthwise: bool) -> Kernel:
     """Conv2D, Conv3D, DepthwiseConv2dNative."""
 
     def maker(op: Operation, fallback: Kernel) -> Kernel | None:
-        window = _Window(op, is_depthwise)
+        window = Window(op.attrs, is_depthwise)
         if not window.is_supported:
             return None
         constant = is_constant(op.inputs[1])
@@ -153,7 +154,7 @@ def conv_backward_input(is_depthwise: bool, from_sizes: bool = True) -> Kernel:
     """...BackpropInput(input_sizes or input, filter, out_backprop)."""
 
     def maker(op: Operation, fallback: Kernel) -> Kernel | None:
-        window = _Window(op, is_depthwise)
+        window = Window(op.attrs, is_depthwise)
         if not window.is_supported:
             return None
         lay = window.lay
@@ -182,7 +183,7 @@ def conv_backward_filter(is_depthwise: bool, from_sizes: bool = True) -> Kernel:
     """...BackpropFilter(input, filter_sizes or filter, out_backprop)."""
 
     def maker(op: Operation, fallback: Kernel) -> Kernel | None:
-        window = _Window(op, is_depthwise)
+        window = Window(op.attrs, is_depthwise)
         if not window.is_supported:
             return None
 

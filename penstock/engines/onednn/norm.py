@@ -148,6 +148,7 @@ class LayerBackward(_Layer):
         args = [
             (lib.ARG_SRC, self.x), (lib.ARG_DIFF_DST, self.x), (lib.ARG_DIFF_SRC, self.x), (lib.ARG_MEAN, self.stats),
             (lib.ARG_VARIANCE, self.stats), (lib.ARG_SCALE, self.vector), (lib.ARG_DIFF_SCALE, self.vector), (lib.ARG_DIFF_SHIFT, self.vector),
+            (lib.ARG_SHIFT, self.vector),  # asked for, although no gradient depends on it
         ]  # fmt: skip
         self.main = m.primitive(pd, args)
 
@@ -156,9 +157,8 @@ class LayerBackward(_Layer):
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         dy, x, scale, mean, variance = map(contiguous, (dy, x, scale, mean, variance))
         dx, d_scale, d_shift = aligned_empty(x.shape, self.dtype), np.empty(self.spec.depth, np.float32), np.empty(self.spec.depth, np.float32)
-        self.main.run(
-            address(x), address(dy), address(dx), address(mean), address(variance), address(scale), address(d_scale), address(d_shift)
-        )
+        vectors = (mean, variance, scale, d_scale, d_shift, scale)
+        self.main.run(address(x), address(dy), address(dx), *map(address, vectors))
         return dx, d_scale, d_shift
 
 
