@@ -268,6 +268,8 @@ class GraphReader:
         problems: list[str] = []
         unknown: dict[str, list[str]] = {}
         for node in self.nodes:
+            if not node.op:
+                raise ValueError(f"Node '{node.name}' does not specify an operation")
             parsed[node.name] = self._parse_inputs(node, by_name)
             if node.op in _MADE_BY_THE_RUNTIME or (self.internal and node.op in ("_Arg", "_Retval")):
                 problems.append(f"Node '{node.name}': {node.op} is an op that only the runtime itself may add to a graph")

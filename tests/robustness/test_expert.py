@@ -190,6 +190,29 @@ def test_closing_a_session_while_threads_run():
             assert all(isinstance(e, (RuntimeError, tf.errors.CancelledError)) for e in errors), errors
 
 
+@pytest.mark.parametrize("regions", ["0", "1", "eager"])
+def test_endless_loops_can_be_stopped(regions, monkeypatch):
+    """By a deadline, by closing the session, on every road that a step can take."""
+    monkeypatch.setenv("PENSTOCK_REGIONS", regions)
+
+    def endless():
+        return tf.while_loop(lambda i: i >= 0, lambda i: (i + 1) % 1000, [tf.constant(0)])
+
+    with tf.Graph().as_default(), tf.Session() as session:
+        loop = endless()
+        for _ in range(2):
+            with pytest.raises(tf.errors.DeadlineExceededError):
+                session.run(loop, options=tf.RunOptions(timeout_in_ms=50))
+    with tf.Graph().as_default(), tf.Session(config=tf.ConfigProto(operation_timeout_in_ms=50)) as session:
+        with pytest.raises(tf.errors.DeadlineExceededError):
+            session.run(endless())
+    with tf.Graph().as_default():
+        session, loop = tf.Session(), endless()
+        threading.Timer(0.1, session.close).start()
+        errors = in_threads(2, lambda i: session.run(loop))
+        assert len(errors) == 2 and all(isinstance(e, (tf.errors.CancelledError, RuntimeError)) for e in errors), errors
+
+
 def test_a_full_queue_and_a_deadline(sess):
     queue = tf.FIFOQueue(1, [tf.int32], [[]])
     enqueue = queue.enqueue(1)

@@ -22,16 +22,16 @@ from penstock.ops.kernels.window import Layout, layout, slides_of
 
 Kernel = Callable[..., Any]
 
-# Below these sizes NumPy is at least as quick, or the time does not matter and loading and compiling would.
-MIN_CONV_FLOPS = 2e5
-MIN_DEPTHWISE_FLOPS = 2e4
-MIN_GEMM_FLOPS = 3e6
-MIN_BATCH_FLOPS = 2e6
+# Below these sizes NumPy is as quick, or the time matters less than that of loading the library and compiling a primitive.
+MIN_CONV_FLOPS = 2e4
+MIN_DEPTHWISE_FLOPS = 5e3
+MIN_GEMM_FLOPS = 2e6
+MIN_BATCH_FLOPS = 3e6
 MIN_NARROW_FLOPS = 1e5
 MIN_FUSED_FLOPS = 1e5
-MIN_POOL_SIZE = 4096
-MIN_NORM_SIZE = 8192
-MIN_SOFTMAX_SIZE = 8192
+MIN_POOL_SIZE = 512
+MIN_NORM_SIZE = 1024
+MIN_SOFTMAX_SIZE = 2048
 
 
 def library_for(dtype: np.dtype) -> Library | None:
@@ -223,10 +223,12 @@ def product(a_flag: str, b_flag: str, types: Sequence[str], same_batches: bool =
                 return None
             spec = matmul.Spec(a.shape, b.shape, across_a, across_b, dtype)
             try:
-                rank, flops = len(spec.shape), spec.flops
+                shape, flops = spec.shape, spec.flops
             except ValueError:  # batches that do not broadcast
                 return None
-            least = MIN_NARROW_FLOPS if dtype != FLOAT32 else MIN_GEMM_FLOPS if rank == 2 else MIN_BATCH_FLOPS
+            least = MIN_NARROW_FLOPS if dtype != FLOAT32 else MIN_GEMM_FLOPS if len(shape) == 2 else MIN_BATCH_FLOPS
+            if min(shape[-2:]) == 1 and dtype == FLOAT32 and least:
+                return None  # NumPy multiplies vectors at the speed of memory
             library = library_for(dtype) if flops >= least else None
             plan = matmul.matmul(library, spec) if library else None
             return plan and plan.run
