@@ -15,7 +15,7 @@ import pytest
 import penstock as tf
 from penstock import dtypes
 from penstock.engines import onednn
-from penstock.engines.onednn import conv, fused, kernels, library, primitives
+from penstock.engines.onednn import conv, fused, kernels, library, matmul, primitives
 from penstock.graph.bind import bind
 from penstock.graph.opdef import OPS
 from penstock.ops.cases import cases
@@ -29,7 +29,7 @@ BF16 = np.dtype(ml_dtypes.bfloat16)
 def any_size(monkeypatch):
     """Nothing is too small, so that small arrays test what large ones will use."""
     for name in dir(kernels):
-        if name.startswith("MIN_"):
+        if name.startswith(("MIN_", "BLAS_")):
             monkeypatch.setattr(kernels, name, 0)
     monkeypatch.delenv("PENSTOCK_ENGINES", raising=False)
 
@@ -249,7 +249,9 @@ def test_shapes_that_do_not_fit_are_numpys_errors():
 
 
 @needs_library
-def test_products(runs):
+@pytest.mark.parametrize("few_rows", [0, 16])
+def test_products(runs, monkeypatch, few_rows):
+    monkeypatch.setattr(matmul, "FEW_ROWS", few_rows)
     for across_a, across_b in itertools.product((False, True), repeat=2):
         a, b = normal(*((7, 5) if across_a else (5, 7))), normal(*((9, 7) if across_b else (7, 9)), seed=1)
         compare("MatMul", [a, b], runs, transpose_a=across_a, transpose_b=across_b)

@@ -22,10 +22,13 @@ from penstock.ops.kernels.window import Layout, layout, slides_of
 
 Kernel = Callable[..., Any]
 
+# Products of more multiplications than this (matrices), or more elements of the matrix (vectors), NumPy's OpenBLAS shares out among
+# threads of its own, which then spin for 20 ms and take a core from everything else. So larger products never get there.
+BLAS_ALONE, BLAS_ALONE_VECTOR = 262144, 9216
+
 # Below these sizes NumPy is as quick, or the time matters less than that of loading the library and compiling a primitive.
 MIN_CONV_FLOPS = 2e4
 MIN_DEPTHWISE_FLOPS = 5e3
-MIN_GEMM_FLOPS = 2e6
 MIN_BATCH_FLOPS = 3e6
 MIN_NARROW_FLOPS = 1e5
 MIN_FUSED_FLOPS = 1e5
@@ -207,6 +210,13 @@ def conv_backward_filter(is_depthwise: bool, from_sizes: bool = True) -> Kernel:
 # -- products -----------------------------------------------------------------------------------------------------------
 
 
+def _wakes_blas(spec: matmul.Spec) -> bool:
+    rows, columns, inner = spec.sizes
+    if min(rows, columns) == 1:
+        return max(rows, columns) * inner > BLAS_ALONE_VECTOR
+    return rows * columns * inner > BLAS_ALONE
+
+
 def product(a_flag: str, b_flag: str, types: Sequence[str], same_batches: bool = False) -> Kernel:
     """MatMul and the batched products; `types` are the attributes that must all be one type."""
 
@@ -226,10 +236,9 @@ def product(a_flag: str, b_flag: str, types: Sequence[str], same_batches: bool =
                 shape, flops = spec.shape, spec.flops
             except ValueError:  # batches that do not broadcast
                 return None
-            least = MIN_NARROW_FLOPS if dtype != FLOAT32 else MIN_GEMM_FLOPS if len(shape) == 2 else MIN_BATCH_FLOPS
-            if min(shape[-2:]) == 1 and dtype == FLOAT32 and least:
-                return None  # NumPy multiplies vectors at the speed of memory
-            library = library_for(dtype) if flops >= least else None
+            if not (_wakes_blas(spec) if dtype == FLOAT32 else flops >= MIN_NARROW_FLOPS) and (len(shape) == 2 or flops < MIN_BATCH_FLOPS):
+                return None
+            library = library_for(dtype)
             plan = matmul.matmul(library, spec) if library else None
             return plan and plan.run
 

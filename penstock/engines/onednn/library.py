@@ -8,6 +8,8 @@ is logged once (logger "penstock.engines"), and NumPy's kernels go on computing.
 Threads
 - oneDNN computes on OpenMP threads. `set_threads(n)` sets how many a primitive may use; by default one per CPU of the process.
   A primitive is made for a number of threads and must run with that number, so it is part of the key under which it is cached.
+- Each thread of ours that calls the library has OpenMP threads of its own. Two calls at the same time, each on all cores, would wait for
+  each other's threads at every turn; so calls that use several threads take turns (`all_cores`).
 - OpenMP's threads would spin for milliseconds after each parallel region, which ruins everything else on a busy machine. libgomp reads
   its settings when it is loaded; ours is a spin of some microseconds, unless the user has set OMP_WAIT_POLICY or GOMP_SPINCOUNT.
 - OpenMP does not survive a fork. In a child whose parent has already used the library, kernels are NumPy's, and the log says so.
@@ -171,6 +173,7 @@ class Library:
         self._omp_threads = threading.local()
         self._set_omp_threads = self._openmp(version.cpu_runtime == _RUNTIME_OPENMP)
         self.used = False  # whether anything ran: what matters after a fork
+        self.all_cores = threading.Lock()
         self.engine = self.create("dnnl_engine_create", 1, 0)
 
     def _openmp(self, is_parallel: bool) -> Callable[[int], None] | None:
@@ -200,6 +203,16 @@ class Library:
             if self._set_omp_threads is not None:
                 self._set_omp_threads(number)
             mine.number = number
+
+    def run(self, threads: int, function: Callable[..., int], *args: Any) -> int:
+        """Calls `execute` or `sgemm` with a number of threads. What uses several uses all cores: one at a time."""
+        mine = self._omp_threads
+        if getattr(mine, "number", 0) != threads:
+            self.use_threads(threads)
+        if threads == 1:
+            return function(*args)
+        with self.all_cores:
+            return function(*args)
 
     def describe(self) -> str:
         return f"oneDNN {'.'.join(map(str, self.version))} ({self.path}), {threads()} threads"
@@ -241,7 +254,8 @@ def load() -> Library:
         try:
             library = _open(path)
         except OSError as error:
-            problems.append(str(error))
+            hint = " (GCC's OpenMP library; Debian and Ubuntu: apt install libgomp1)" if "libgomp" in str(error) else ""
+            problems.append(f"{error}{hint}")
             continue
         _check(library)
         return library
@@ -336,6 +350,7 @@ def _after_fork() -> None:
             log.warning("oneDNN ran before this process was forked: here NumPy computes heavy kernels")
             # Plans that kernels remember meet this answer, and give way to NumPy.
             _library.execute = _library.sgemm = lambda *args: FORKED
+            _library.all_cores = threading.Lock()
             _library = None
         else:
             _library._omp_threads = threading.local()

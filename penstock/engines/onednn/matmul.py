@@ -1,7 +1,7 @@
-"""Products of matrices: float32 through oneDNN's sgemm, batches, bfloat16 and products with something behind them as primitives.
+"""Products of matrices, alone or in batches, with bias and post-ops.
 
-`Gemm` needs no descriptors and no packing, so it serves matrices that change with every call. `MatMul` multiplies batches with
-broadcasting, adds a bias and applies post-ops; a constant second operand is laid out once in the blocks that it reads fastest.
+`MatMul` is oneDNN's primitive: batches with broadcasting, bias, post-ops; a constant second operand is laid out once in the blocks
+that it reads fastest. `Gemm` is its sgemm, which copies less and so is quicker for few rows.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from penstock.engines.onednn import library as lib
 from penstock.engines.onednn.library import Library, OneDnnError
 from penstock.engines.onednn.plan import FLOPS_PER_US, Reordered, contiguous, planned, strides_of, threads_for
 from penstock.engines.onednn.primitives import FLOAT32, Add, Maker, PostOps
+
+FEW_ROWS = 16
 
 
 class Spec(NamedTuple):
@@ -60,8 +62,8 @@ class Gemm:
         a, b = contiguous(a), contiguous(b)
         c = aligned_empty(self.shape, FLOAT32)
         library = self.library
-        library.use_threads(self.threads)
-        status = library.sgemm(*self._head, address(a), self._lda, address(b), self._ldb, 0.0, address(c), self._ldc)
+        operands = (address(a), self._lda, address(b), self._ldb, 0.0, address(c), self._ldc)
+        status = library.run(self.threads, library.sgemm, *self._head, *operands)
         if status:
             raise OneDnnError("sgemm", status)
         return c
@@ -116,6 +118,7 @@ def matmul(
     library: Library, spec: Spec, has_bias: bool = False, post_ops: PostOps = (), is_constant: bool = False
 ) -> Gemm | MatMul | None:
     """The plan of a product, or None if oneDNN has none worth using. `is_constant`: the second operand never changes."""
-    if len(spec.shape) == 2 and spec.dtype == FLOAT32 and not (has_bias or post_ops or is_constant):
+    is_plain = spec.dtype == FLOAT32 and not (has_bias or post_ops or is_constant)
+    if is_plain and len(spec.shape) == 2 and spec.sizes[0] <= FEW_ROWS:
         return Gemm(library, spec)
     return planned(MatMul, library, spec.flops / FLOPS_PER_US, spec, has_bias, post_ops, is_constant)

@@ -252,16 +252,15 @@ class Primitive:
                 self._set_address(memories[i], a)
                 known[i] = a
             i += 1
-        library.use_threads(self.threads)
         if self.scratch_size:
             pad = scratch.take(self.scratch_size)
             if known[i] != pad.address:
                 self._set_address(memories[i], pad.address)
                 known[i] = pad.address
-            status = library.execute(self.handle, stream, self.count, args)
+            status = library.run(self.threads, library.execute, self.handle, stream, self.count, args)
             scratch.give(pad)
         else:
-            status = library.execute(self.handle, stream, self.count, args)
+            status = library.run(self.threads, library.execute, self.handle, stream, self.count, args)
         self._free.append(one)
         if status:
             raise OneDnnError(f"execute {self.implementation}", status)
