@@ -8,31 +8,37 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks import sequences
+
 WORKLOADS: dict[str, Callable[[Any], Callable[[], Any]]] = {}
 ONCE: dict[str, Callable[[Any], float]] = {}
+BARS: dict[str, float] = {}
+"""How many times faster than TensorFlow each workload shall be; 1.0 where nothing is said."""
+GROUPS: dict[str, str] = {}
+"""The part of the table that a workload belongs to."""
 
 
-def workload(name: str) -> Callable[[Callable], Callable]:
-    """Registers a repeated workload: `setup(tf) -> step()`."""
+def workload(name: str, bar: float = 1.0, group: str = "More") -> Callable[[Callable], Callable]:
+    """Registers a repeated workload: `setup(tf) -> step()`. `bar` is the ratio to TensorFlow that it shall reach."""
 
     def add(setup: Callable[[Any], Callable[[], Any]]) -> Callable:
-        WORKLOADS[name] = setup
+        WORKLOADS[name], BARS[name], GROUPS[name] = setup, bar, group
         return setup
 
     return add
 
 
-def once(name: str) -> Callable[[Callable], Callable]:
+def once(name: str, bar: float = 1.0, group: str = "More") -> Callable[[Callable], Callable]:
     """Registers a workload that times itself from a fresh graph: `run(tf) -> seconds`."""
 
     def add(run: Callable[[Any], float]) -> Callable:
-        ONCE[name] = run
+        ONCE[name], BARS[name], GROUPS[name] = run, bar, group
         return run
 
     return add
 
 
-@workload("run of one add")
+@workload("run of one add", bar=15, group="Calls")
 def one_add(tf: Any) -> Callable[[], Any]:
     x = tf.placeholder(tf.float32, [])
     y = x + 1.0
@@ -40,7 +46,7 @@ def one_add(tf: Any) -> Callable[[], Any]:
     return lambda: sess.run(y, {x: 2.0})
 
 
-@workload("callable of one add")
+@workload("callable of one add", bar=30, group="Calls")
 def callable_add(tf: Any) -> Callable[[], Any]:
     x = tf.placeholder(tf.float32, [])
     call = tf.Session().make_callable(x + 1.0, [x])
@@ -48,7 +54,7 @@ def callable_add(tf: Any) -> Callable[[], Any]:
     return lambda: call(value)
 
 
-@workload("100 feeds and 100 fetches")
+@workload("100 feeds and 100 fetches", bar=10, group="Calls")
 def many_feeds(tf: Any) -> Callable[[], Any]:
     feeds = [tf.placeholder(tf.float32, []) for _ in range(100)]
     fetches = [f + 1.0 for f in feeds]
@@ -57,7 +63,7 @@ def many_feeds(tf: Any) -> Callable[[], Any]:
     return lambda: sess.run(fetches, values)
 
 
-@workload("2,000-op scalar chain")
+@workload("2,000-op scalar chain", bar=3, group="Small ops")
 def scalar_chain(tf: Any) -> Callable[[], Any]:
     x = tf.placeholder(tf.float32, [])
     y = x
@@ -67,7 +73,7 @@ def scalar_chain(tf: Any) -> Callable[[], Any]:
     return lambda: sess.run(y, {x: 0.5})
 
 
-@workload("300-op chain on 1,000 floats")
+@workload("300-op chain on 1,000 floats", bar=1.5, group="Small ops")
 def vector_chain(tf: Any) -> Callable[[], Any]:
     x = tf.placeholder(tf.float32, [1000])
     y = x
@@ -78,7 +84,7 @@ def vector_chain(tf: Any) -> Callable[[], Any]:
     return lambda: sess.run(y, {x: data})
 
 
-@workload("3,000-op random DAG of tiny ops")
+@workload("3,000-op random DAG of tiny ops", bar=5, group="Small ops")
 def tangle(tf: Any) -> Callable[[], Any]:
     rng = np.random.RandomState(0)
     x = tf.placeholder(tf.float32, [4])
@@ -92,7 +98,7 @@ def tangle(tf: Any) -> Callable[[], Any]:
     return lambda: sess.run(total, {x: data})
 
 
-@workload("200 independent 64x64 matmuls")
+@workload("200 independent 64x64 matmuls", bar=1.2, group="Big ops")
 def matmuls(tf: Any) -> Callable[[], Any]:
     x = tf.placeholder(tf.float32, [64, 64])
     rng = np.random.RandomState(0)
@@ -103,7 +109,7 @@ def matmuls(tf: Any) -> Callable[[], Any]:
     return lambda: sess.run(total, {x: data})
 
 
-@workload("30 elementwise ops on 1M floats")
+@workload("30 elementwise ops on 1M floats", bar=1.2, group="Big ops")
 def elementwise(tf: Any) -> Callable[[], Any]:
     x = tf.placeholder(tf.float32, [1_000_000])
     y = x
@@ -134,17 +140,17 @@ def _mlp(tf: Any, batch: int, adam: bool) -> Callable[[], Any]:
     return lambda: sess.run([loss, train], {x: data, y: labels})
 
 
-@workload("MLP training, batch 1, SGD")
+@workload("MLP training, batch 1, SGD", bar=2, group="Training")
 def mlp_1(tf: Any) -> Callable[[], Any]:
     return _mlp(tf, 1, False)
 
 
-@workload("MLP training, batch 128, Adam")
+@workload("MLP training, batch 128, Adam", bar=1.15, group="Training")
 def mlp_128(tf: Any) -> Callable[[], Any]:
     return _mlp(tf, 128, True)
 
 
-@workload("while loop of 1,000 iterations")
+@workload("while loop of 1,000 iterations", bar=20, group="Loops")
 def loop(tf: Any) -> Callable[[], Any]:
     x = tf.placeholder(tf.float32, [])
     _, y = tf.while_loop(lambda i, v: i < 1000, lambda i, v: (i + 1, v * 0.999 + 0.001), [tf.constant(0), x])
@@ -152,7 +158,7 @@ def loop(tf: Any) -> Callable[[], Any]:
     return lambda: sess.run(y, {x: 3.0})
 
 
-@workload("gradient through a 50-step loop")
+@workload("gradient through a 50-step loop", bar=3, group="Loops")
 def loop_gradient(tf: Any) -> Callable[[], Any]:
     x = tf.placeholder(tf.float32, [16])
     w = tf.get_variable("w", initializer=np.eye(16, dtype=np.float32) * 0.5)
@@ -164,7 +170,7 @@ def loop_gradient(tf: Any) -> Callable[[], Any]:
     return lambda: sess.run(grads, {x: data})
 
 
-@workload("four devices, 20 crossings")
+@workload("four devices, 20 crossings", bar=1.3, group="Runtime")
 def devices(tf: Any) -> Callable[[], Any]:
     x = tf.placeholder(tf.float32, [64, 64])
     y = x
@@ -176,7 +182,7 @@ def devices(tf: Any) -> Callable[[], Any]:
     return lambda: sess.run(y, {x: data})
 
 
-@workload("queue: enqueue and dequeue")
+@workload("queue: enqueue and dequeue", bar=2, group="Runtime")
 def queue(tf: Any) -> Callable[[], Any]:
     q = tf.FIFOQueue(10, [tf.float32], shapes=[[8]])
     x = tf.placeholder(tf.float32, [8])
@@ -191,7 +197,7 @@ def queue(tf: Any) -> Callable[[], Any]:
     return step
 
 
-@once("build and first run of 2,000 nodes")
+@once("build and first run of 2,000 nodes", bar=10, group="Building")
 def build_2000(tf: Any) -> float:
     start = time.perf_counter()
     with tf.Graph().as_default():
@@ -204,7 +210,7 @@ def build_2000(tf: Any) -> float:
         return time.perf_counter() - start
 
 
-@once("import a GraphDef of 10,000 nodes")
+@once("import a GraphDef of 10,000 nodes", bar=1.0, group="Building")
 def import_10000(tf: Any) -> float:
     data = graph_def_10000()
     graph_def = tf.GraphDef.FromString(data)
@@ -229,3 +235,55 @@ def graph_def_10000() -> bytes:
                 y = tf.add(y, one)
             _cached.append(graph.as_graph_def().SerializeToString())
     return _cached[0]
+
+
+# -- sequences, tables, and further sizes of the MLP: see benchmarks/sequences.py ------------------------------------------
+
+
+@workload("MLP training, batch 1, Adam", bar=2, group="Training")
+def mlp_1_adam(tf: Any) -> Callable[[], Any]:
+    return _mlp(tf, 1, True)
+
+
+@workload("MLP training, batch 128, SGD", bar=1.15, group="Training")
+def mlp_128_sgd(tf: Any) -> Callable[[], Any]:
+    return _mlp(tf, 128, False)
+
+
+@workload("LSTM training, 20 steps unrolled", bar=1.5, group="Training")
+def lstm(tf: Any) -> Callable[[], Any]:
+    return sequences.lstm_training(tf)
+
+
+@workload("attention block, forward", bar=1.1, group="Training")
+def attention_forward(tf: Any) -> Callable[[], Any]:
+    return sequences.attention(tf, training=False)
+
+
+@workload("attention block, training", bar=1.1, group="Training")
+def attention_training(tf: Any) -> Callable[[], Any]:
+    return sequences.attention(tf, training=True)
+
+
+@workload("embedding, sparse SGD", bar=1.5, group="Training")
+def embedding_sgd(tf: Any) -> Callable[[], Any]:
+    return sequences.embedding(tf, adagrad=False)
+
+
+@workload("embedding, sparse Adagrad", bar=1.5, group="Training")
+def embedding_adagrad(tf: Any) -> Callable[[], Any]:
+    return sequences.embedding(tf, adagrad=True)
+
+
+def _register_models() -> None:
+    from benchmarks import models
+
+    workload("CNN forward, batch 32", bar=1.05, group="Convolutions")(models.cnn_forward)
+    workload("CNN training, batch 32, SGD", bar=1.1, group="Convolutions")(models.cnn_training)
+    workload("CNN training, batch 32, Momentum", bar=1.1, group="Convolutions")(lambda tf: models.cnn_training(tf, momentum=True))
+    workload("residual CNN training, batch 32", bar=1.1, group="Convolutions")(models.residual_training)
+    for name in models.FROZEN:
+        workload(f"{name}, frozen, batch 1", bar=1.2, group="Frozen networks")(models.frozen(name))
+
+
+_register_models()

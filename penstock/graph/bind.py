@@ -9,6 +9,7 @@ Engines may `offer` faster kernels for ops on CPUs; a node takes one when it is 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import os
@@ -81,17 +82,17 @@ def bind(op: Operation, state: Callable[[str], SimpleNamespace] | None = None) -
         keywords["state"] = state(op.name) if state is not None else SimpleNamespace()
     if keywords:
         fn = functools.partial(fn, **keywords)
-    if opdef.name in FAST:
-        fn = _faster(op, fn)
     if any(arg.is_list for arg in opdef.inputs):
         fn = _grouped(fn, input_ranges(op), plan.is_async + plan.needs_ctx)
+    if opdef.name in FAST:
+        fn = _faster(op, fn)
     return Bound(fn, plan.needs_ctx, plan.is_async, opdef.plain_output)
 
 
 # -- faster kernels -----------------------------------------------------------------------------------------------------
 
 Maker = Callable[[Operation, Callable[..., Any]], "Callable[..., Any] | None"]
-"""`maker(op, kernel)` gives a function of the same inputs as `kernel` (the declared one, bound to the node's attributes) that is faster
+"""`maker(op, kernel)` gives a function of the same flat inputs as `kernel` (the declared one, bound to the node's attributes) that is faster
 for this node, or None. What it gives calls `kernel` itself for inputs that it does not take, also to word errors."""
 
 
@@ -115,6 +116,8 @@ def _faster(op: Operation, kernel: Callable[..., Any]) -> Callable[..., Any]:
     for name, maker in FAST[op.type].items():
         found = maker(op, kernel) if engine_is_on(name) else None
         if found is not None:
+            with contextlib.suppress(AttributeError):  # methods have no room for it
+                found.engine = name  # type: ignore[attr-defined]
             return found
     return kernel
 

@@ -197,7 +197,7 @@ def _drop_default_attrs(graph_def: Any, producer_op_list: Any) -> Any:
     return result
 
 
-_MADE_BY_THE_RUNTIME = frozenset(("_Region",))
+_MADE_BY_THE_RUNTIME = frozenset(("_Region", "_SumOfProducts"))
 
 
 class GraphReader:
@@ -340,6 +340,8 @@ class GraphReader:
 
     def _sort(self, parsed: dict, described: dict, by_name: dict[str, Any]) -> list:
         """Topological order in which a Merge does not wait for a NextIteration; the order of the file where that is one."""
+        if self._is_sorted(parsed, by_name):
+            return [(node, parsed[name], *described[name]) for name, node in by_name.items()]
         pending: dict[str, int] = {}
         consumers: dict[str, list[str]] = {}
         position = {name: i for i, name in enumerate(by_name)}
@@ -371,6 +373,20 @@ class GraphReader:
             stuck = [name for name, count in pending.items() if count > 0]
             raise ValueError(f"Graph contains a cycle: {len(stuck)} nodes wait for each other, among them {', '.join(repr(s) for s in stuck[:5])}. Only a Merge may take its input from a NextIteration further down.")
         return order
+
+    def _is_sorted(self, parsed: dict, by_name: dict[str, Any]) -> bool:
+        """Whether every node of the file stands behind all that it needs, the usual case."""
+        seen: set[str] = set()
+        for name in by_name:
+            data, control = parsed[name]
+            for source, _ in data:
+                if source not in seen and source in by_name:
+                    return False
+            for source in control:
+                if source not in seen and source in by_name:
+                    return False
+            seen.add(name)
+        return True
 
     # -- adding ------------------------------------------------------------------------------------------------------
 

@@ -100,6 +100,8 @@ op("SquaredDifference(x: T, y: T) -> (z: T) [T: type in {bfloat16, half, float, 
 
 
 def _check_divisor(x: Any, y: Any, error: Any = InvalidArgumentError, text: str = "Integer division by zero") -> None:
+    if y.__class__ is not np.ndarray and y:  # a number
+        return
     if not np.all(y) and 0 not in broadcast_shape(x, y):
         raise error(text)
 

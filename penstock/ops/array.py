@@ -232,7 +232,7 @@ def expand_dims_kernel(x: Any, dim: Any) -> np.ndarray:
         raise InvalidArgumentError(f"Tried to expand dim index {axis} for tensor with {rank} dimensions.")
     if axis < 0:
         axis += rank + 1
-    return np.reshape(x, (*shape[:axis], 1, *shape[axis:]))
+    return x.reshape((*shape[:axis], 1, *shape[axis:]))
 
 
 def expand_dims_shape(c: Any) -> Dims:

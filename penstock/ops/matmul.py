@@ -28,6 +28,8 @@ def matmul_kernel(a: Any, b: Any, *, transpose_a: bool, transpose_b: bool) -> An
         raise InvalidArgumentError(f"Matrix size-incompatible: In[0]: {format_dims(a.shape)}, In[1]: {format_dims(b.shape)}")
     if a.dtype in NARROW:
         return np.matmul(widen(x), widen(y)).astype(a.dtype)
+    if x.shape[1] == 1:  # an outer product: a tenth of what BLAS takes for it
+        return np.multiply(x, y, order="C")
     return np.matmul(x, y)
 
 
@@ -60,6 +62,22 @@ op("MatMul(a: T, b: T) -> (product: T) [transpose_a: bool = false; transpose_b: 
             dict(a=ints(2, 3), b=ints(3, 2))],
    errors=[(dict(a=normal(2, 3), b=normal(2, 2)), InvalidArgumentError, r"Matrix size-incompatible: In\[0\]: \[2,3\], In\[1\]: \[2,2\]|Dimensions must be equal")])  # fmt: skip
 
+
+def sum_of_products_kernel(a: list[Any], b: list[Any]) -> Any:
+    total = np.matmul(a[0].T, b[0])
+    for x, y in zip(a[1:], b[1:], strict=True):
+        total += np.matmul(x.T, y)
+    return total
+
+
+def sum_of_products_shape(c: Any) -> Dims:
+    first, second = with_rank(c, 0, 2), with_rank(c, c.n // 2, 2)
+    return first[1], second[1]
+
+
+# What the optimiser makes of the sum of a weight's gradients over the steps of an unrolled loop: a[0]' b[0] + a[1]' b[1] + ...
+op("_SumOfProducts(a: N*T, b: N*T) -> (sum: T) [N: int >= 1; T: type in {float, double}]",
+   shape=sum_of_products_shape, numpy=sum_of_products_kernel, expensive=True)  # fmt: skip
 
 
 def sparse_matmul_kernel(a: Any, b: Any, *, transpose_a: bool, transpose_b: bool) -> Any:

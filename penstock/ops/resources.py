@@ -81,6 +81,20 @@ def _references_of_a_local() -> int:
 
 
 _ALONE = _references_of_a_local()  # what getrefcount says of an object that only a local name holds
+_SLACK = 64  # bytes by which memory may exceed the array that lies in it, so that this begins where a cache line begins
+
+
+def _owns_memory(value: np.ndarray) -> bool:
+    """Whether nobody can see the array's memory but through the array itself, and all of that memory is the array's."""
+    base = value.base
+    if base is None:
+        return True
+    return (
+        base.__class__ is np.ndarray
+        and base.base is None
+        and sys.getrefcount(base) <= _ALONE + 1
+        and base.nbytes <= value.nbytes + _SLACK
+    )
 
 
 class Ref:
@@ -119,7 +133,7 @@ class Ref:
         """Makes `value` the variable's value. Values are immutable, so it is shared; views are copied, lest they keep a
         bigger array alive or show what somebody else writes."""
         if value.__class__ is np.ndarray and (
-            value.base is not None or not value.flags.writeable or not value.flags.c_contiguous
+            not _owns_memory(value) or not value.flags.writeable or not value.flags.c_contiguous
         ):
             value = np.array(value, copy=True, order="C")
         with self.lock:
@@ -132,11 +146,12 @@ class Ref:
         if (
             value.__class__ is not np.ndarray
             or sys.getrefcount(value) > _ALONE
-            or value.base is not None
-            or not value.flags.writeable
-            or not value.flags.c_contiguous
+            or (value.base is not None and not _owns_memory(value))
         ):
-            value = np.array(value, copy=True, order="C")
+            return np.array(value, copy=True, order="C")
+        flags = value.flags
+        if not flags.writeable or not flags.c_contiguous:
+            return np.array(value, copy=True, order="C")
         return value
 
     def put(self, value: Any) -> None:
@@ -157,7 +172,7 @@ class Ref:
                 return
             self.value = None
             try:
-                if sys.getrefcount(value) <= _ALONE and value.base is None and value.flags.writeable:
+                if sys.getrefcount(value) <= _ALONE and _owns_memory(value) and value.flags.writeable:
                     function(value, operand, out=value)
                 else:
                     value = function(value, operand)
@@ -171,33 +186,43 @@ class Ref:
 class Owned:
     """`with Owned(a, b) as (x, y):` locks the variables and hands out their arrays to write into."""
 
-    __slots__ = ("arrays", "locked", "refs")
+    __slots__ = ("arrays", "refs")
 
     def __init__(self, *refs: Ref) -> None:
         self.refs = refs
-        self.locked: Sequence[Ref] = ()
-        self.arrays: dict[int, np.ndarray] = {}
+        self.arrays: list[np.ndarray] = []
 
     def __enter__(self) -> list[np.ndarray]:
-        # One order for all writers, so that two of them cannot wait for each other.
-        locked = [self.refs[0]] if len(self.refs) == 1 else sorted(set(self.refs), key=id)
-        for ref in locked:
-            ref.lock.acquire()
-        self.locked = locked
-        try:
-            for ref in locked:
-                ref.read()
-            for ref in locked:
-                self.arrays[id(ref)] = ref.take()
-        except BaseException:
-            self.__exit__()
-            raise
-        return [self.arrays[id(ref)] for ref in self.refs]
+        self.arrays = acquire(self.refs)
+        return self.arrays
 
     def __exit__(self, *exc_info: object) -> None:
-        for ref in self.locked:
-            array = self.arrays.get(id(ref))
-            if array is not None:
-                ref.put(array)
-            ref.lock.release()
-        self.arrays = {}
+        release(self.refs, self.arrays)
+        self.arrays = []
+
+
+def acquire(refs: Sequence[Ref]) -> list[np.ndarray]:
+    """Locks the variables and gives their arrays, to write into until `release`. FailedPreconditionError if one has no value."""
+    # One order for all writers, so that two of them cannot wait for each other. One variable may stand for two arguments.
+    ordered = refs if len(refs) == 1 else sorted(refs, key=id)
+    for ref in ordered:
+        ref.lock.acquire()
+    taken: list[np.ndarray] = []
+    try:
+        for ref in refs:
+            ref.read()
+        for i, ref in enumerate(refs):
+            # A variable that stands for two arguments is empty the second time.
+            taken.append(ref.take() if ref.value is not None else taken[refs.index(ref, 0, i)])
+        return taken
+    except BaseException:
+        release(refs, taken)
+        raise
+
+
+def release(refs: Sequence[Ref], arrays: Sequence[np.ndarray]) -> None:
+    """Gives back what `acquire` gave; only as many variables get a value as there are arrays."""
+    for ref, array in zip(refs, arrays):
+        ref.value = array
+    for ref in refs:
+        ref.lock.release()

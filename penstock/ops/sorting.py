@@ -10,6 +10,7 @@ from penstock.dtypes import DType
 from penstock.errors import InvalidArgumentError
 from penstock.graph.ir import Dims
 from penstock.ops.declare import NOT_DIFFERENTIABLE, op, with_rank
+from penstock.ops.kernels.rows import FEW
 from penstock.ops.samples import arr, empty, ints, strings
 from penstock.shapes import format_dims
 
@@ -18,6 +19,13 @@ from penstock.shapes import format_dims
 
 def first_occurrences(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Positions of the first occurrence of each distinct row, in order, and for every row the number of its value."""
+    if x.ndim == 1 and x.dtype.kind in "iu" and x.size <= FEW:
+        seen: dict[int, int] = {}
+        numbers_of = [seen.setdefault(v, len(seen)) for v in x.tolist()]
+        inverse = np.array(numbers_of, np.int64)
+        first = np.empty(len(seen), np.int64)
+        first[inverse[::-1]] = np.arange(x.size - 1, -1, -1)  # NumPy writes in order, so the first occurrence stays
+        return first, inverse
     if x.ndim == 1 and x.dtype != object:
         _, first, inverse = np.unique(x, return_index=True, return_inverse=True, equal_nan=False)
         order = np.argsort(first, kind="stable")

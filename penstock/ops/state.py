@@ -35,10 +35,17 @@ def resource_key(container: bytes, shared_name: bytes, node: Operation) -> tuple
 def variable_kernel(
     ctx: Any, *, dtype: DType, shape: TensorShape, container: bytes, shared_name: bytes, node: Operation, state: Any
 ) -> Ref:
+    resources = ctx.resources
+    known = state.__dict__.get("known")
+    if known is not None and known[0] is resources and known[1] == resources.version:
+        return known[2]
     key = getattr(state, "key", None)
     if key is None:
         key = state.key = resource_key(container, shared_name, node)
-    return ctx.resources.lookup_or_create(key[0], key[1], Ref, lambda: Ref(dtype, dims_of(shape), node.name))
+    version = resources.version  # before the look-up: what is deleted meanwhile makes the note stale
+    found = resources.lookup_or_create(key[0], key[1], Ref, lambda: Ref(dtype, dims_of(shape), node.name))
+    state.known = (resources, version, found)
+    return found
 
 
 def old_variable_shape(c: Any) -> Dims:

@@ -18,11 +18,17 @@ from penstock.ops.declare import NOT_DIFFERENTIABLE, op
 from penstock.ops.kernels import optimizers as f
 from penstock.ops.kernels.rows import passes
 from penstock.ops.resource_variables import find_variable
-from penstock.ops.resources import Owned, Ref
+from penstock.ops.resources import Owned, Ref, acquire, release
 from penstock.shapes import format_dims, merge_dims
 
 _TILE = 1 << 15  # elements: a tile of every array involved stays in the cache while the formula runs over it
 _GRADIENTS = ("grad", "delta")
+
+engine: Callable[[Callable[..., None], list[np.ndarray], tuple, dict[str, Any]], bool] | None = None
+"""Set by an engine that knows formulas for large float32 variables: `engine(formula, arrays, rest, attrs)` is True if it has done it."""
+ENGINE_FROM = 6144
+"""Elements from which on the engine is asked."""
+_FLOAT32 = np.dtype(np.float32)
 
 
 def _check(names: list[str], arrays: list[np.ndarray], rest: tuple, slots: int, sparse: bool) -> None:
@@ -43,25 +49,39 @@ def _check(names: list[str], arrays: list[np.ndarray], rest: tuple, slots: int, 
 
 
 def _dense(formula: Callable[..., None], names: list[str], slots: int) -> Callable[..., None]:
-    """Runs `formula` over whole variables, tile by tile if they are large."""
+    """Runs `formula` over whole variables: through an engine or tile by tile if they are large."""
     at = next(i for i, name in enumerate(names) if name in _GRADIENTS) - slots
 
     def update(refs: tuple, rest: tuple, attrs: dict[str, Any]) -> None:
-        with Owned(*refs) as arrays:
-            _check(names, arrays, rest, slots, sparse=False)
-            size = arrays[0].size
-            if size <= _TILE:
+        arrays = acquire(refs)
+        try:
+            first = arrays[0]
+            shape, size = first.shape, first.size
+            # The usual case in few steps; `_check` finds out what is wrong, if anything is.
+            for a in arrays:
+                if a.shape != shape:
+                    _check(names, arrays, rest, slots, sparse=False)
+            for i, value in enumerate(rest):
+                if value.shape != (shape if i == at else ()):
+                    _check(names, arrays, rest, slots, sparse=False)
+            if size <= ENGINE_FROM:
                 formula(*arrays, *rest, **attrs)
-                return
-            flat = [a.reshape(-1) for a in arrays]
-            scalars = list(rest)
-            gradient = np.ascontiguousarray(rest[at]).reshape(-1)
-            for start in range(0, size, _TILE):
-                tile = slice(start, start + _TILE)
-                scalars[at] = gradient[tile]
-                formula(*[a[tile] for a in flat], *scalars, **attrs)
+            elif engine is None or first.dtype != _FLOAT32 or not engine(formula, arrays, rest, attrs):
+                _tiled(formula, arrays, rest, at, attrs)
+        finally:
+            release(refs, arrays)
 
     return update
+
+
+def _tiled(formula: Callable[..., None], arrays: list[np.ndarray], rest: tuple, at: int, attrs: dict[str, Any]) -> None:
+    flat = [a.reshape(-1) for a in arrays]
+    scalars = list(rest)
+    gradient = np.ascontiguousarray(rest[at]).reshape(-1)
+    for start in range(0, gradient.size, _TILE):
+        tile = slice(start, start + _TILE)
+        scalars[at] = gradient[tile]
+        formula(*[a[tile] for a in flat], *scalars, **attrs)
 
 
 def _sparse(formula: Callable[..., None], names: list[str], slots: int) -> Callable[..., None]:
@@ -85,14 +105,14 @@ def _sparse(formula: Callable[..., None], names: list[str], slots: int) -> Calla
                     (i for i in range(1, var.ndim) if i >= gradient.ndim or gradient.shape[i] != var.shape[i]), var.ndim
                 )
                 raise InvalidArgumentError(f"var and grad must match in dimension {axis}")
-            bad = np.flatnonzero((indices < 0) | (indices >= var.shape[0]))
-            if bad.size:
+            if indices.size and (indices.min() < 0 or indices.max() >= var.shape[0]):
+                bad = np.flatnonzero((indices < 0) | (indices >= var.shape[0]))
                 raise InvalidArgumentError(f"Index {indices[bad[0]]} at offset {bad[0]} in indices is out of range")
             scalars = [v for i, v in enumerate(rest) if i != at_indices]
             position = at - (at > at_indices)
             for which in passes(indices):
                 rows = indices[which]
-                parts = [a[rows] for a in arrays]
+                parts = [a.take(rows, 0) for a in arrays]
                 scalars[position] = gradient[which]
                 formula(*parts, *scalars, **attrs)
                 for array, part in zip(arrays, parts, strict=True):

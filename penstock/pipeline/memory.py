@@ -47,8 +47,8 @@ def _flat(table: dict[str, str], args: list, op: Operation) -> list[str]:
 
 
 def _split(part: Graph, device: str, kind: Any, incarnations: dict[str, int]) -> Graph:
-    if kind.name == "CPU":
-        return part  # all of it is host memory
+    if kind.name == "CPU" or not kind.splits_memory:
+        return part  # all of it is host memory, or values cross by themselves
     where: dict[Tensor, str] = {}
     for op in part:
         where.update(zip(op.outputs, output_memory(kind, op), strict=True))

@@ -48,7 +48,9 @@ def prune(graph: Graph, signature: Signature, device_of: Callable[[Operation], s
     arg_of: dict[Operation, Operation] = {}
     feed_device = dict(signature.feed_devices)
     for tensor, index in fed.items():
-        device = feed_device.get(signature.feeds[index]) or client_device
+        device = feed_device.get(signature.feeds[index]) or _home(
+            {device_of(c) for c in tensor._consumers or () if c in keep}, signature, client_device
+        )
         node = _feed_node(copier.graph, tensor, index, signature, device)
         copier.tensors[tensor] = node.outputs[0]
         if tensor.op.type in ("Placeholder", "PlaceholderV2"):
@@ -71,9 +73,18 @@ def prune(graph: Graph, signature: Signature, device_of: Callable[[Operation], s
             raise errors.InvalidArgumentError(f"Requested Tensor connection between nodes {names} would create a cycle.") from error
     fetch_device = dict(signature.fetch_devices)
     for index, tensor in enumerate(fetched):
-        device = fetch_device.get(signature.fetches[index]) or client_device
+        device = fetch_device.get(signature.fetches[index]) or _home({copier.tensors[tensor].op.device}, signature, client_device)
         _fetch_node(new, copier.tensors[tensor], tensor, index, signature, device)
     return new
+
+
+def _home(devices: set[str], signature: Signature, client_device: str) -> str:
+    """Where a feed or a fetch is: the client's device, unless all that has to do with it is on one GPU, which takes and gives values by itself."""
+    if len(devices) == 1 and not signature.through_rendezvous:
+        only = next(iter(devices))
+        if "/device:GPU:" in only:
+            return only
+    return client_device
 
 
 def find_tensor(graph: Graph, name: str, role: str) -> Tensor:

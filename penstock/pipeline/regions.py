@@ -70,7 +70,7 @@ def _atoms(order: list[Operation], simple: Callable[[Operation], bool], carries_
         if op.type in _CONSTANTS and is_simple:
             after[op] = mine
             after.update((t, mine) for t in op.outputs)
-            if not mine:
+            if not mine and all(s in early for s in op.control_inputs):
                 early.add(op)
             continue
         hands_ref_on = any(carries_ref(t) and t._consumers for t in op.outputs)
@@ -116,7 +116,10 @@ def _rebuilt(graph: Graph, order: list[Operation], groups: list[list[Operation]]
             tensor._consumers = [*(tensor._consumers or ()), region]
     for op in order:
         target = regions[region_of[op]] if op in region_of else copier.ops[op]
-        sources = [regions[region_of[c]] if c in region_of else copier.ops[c] for c in op.control_inputs]
+        waits_for = op.control_inputs
+        if op in region_of:  # a region has constants of its own, and waits for what they waited for
+            waits_for = [*waits_for, *(c for t in op.inputs if t.op.type in _CONSTANTS for c in t.op.control_inputs)]
+        sources = [regions[region_of[c]] if c in region_of else copier.ops[c] for c in waits_for]
         add_controls(target, sources)
     return result
 

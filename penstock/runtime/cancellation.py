@@ -5,6 +5,7 @@ State of a CancellationManager
     _children     managers that are cancelled with this one
     _runner       id of the thread that runs the callbacks, while it does
     _finished     set when all callbacks have returned
+    is_cancelled  True from the moment that cancelling has begun; loops look at it in every round
     reason        the error given to `start_cancel`, or None
 
 A callback runs at most once, outside of all locks, in the thread that cancels. Whoever deregisters a callback while it may be
@@ -30,10 +31,11 @@ _tokens = itertools.count(1)
 class CancellationManager:
     """Tells everything that registered with it, and its children, to stop."""
 
-    __slots__ = ("_callbacks", "_children", "_finished", "_lock", "_parent", "_runner", "reason")
+    __slots__ = ("_callbacks", "_children", "_finished", "_lock", "_parent", "_runner", "is_cancelled", "reason")
 
     def __init__(self, parent: CancellationManager | None = None) -> None:
         self._lock = threading.Lock()
+        self.is_cancelled = False
         self._callbacks: dict[int, Callable[[], Any]] | None = {}
         self._children: dict[CancellationManager, None] | None = None
         self._finished: threading.Event | None = None
@@ -42,11 +44,6 @@ class CancellationManager:
         self.reason: errors.OpError | None = None
         if parent is not None and not parent._adopt(self):
             self.start_cancel(parent.reason)
-
-    @property
-    def is_cancelled(self) -> bool:
-        """True from the moment that cancelling has begun."""
-        return self._callbacks is None
 
     def register(self, callback: Callable[[], Any]) -> int | None:
         """Asks for `callback()` on cancellation. The token for `deregister`, or None if cancelling has begun already: then
@@ -90,6 +87,7 @@ class CancellationManager:
                     continue
                 children, manager._children = manager._children, None
                 manager.reason = reason
+                manager.is_cancelled = True
                 manager._runner = threading.get_ident()
                 finished = manager._finished = threading.Event()
             try:

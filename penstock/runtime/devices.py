@@ -66,6 +66,7 @@ class DeviceType:
     name = "CPU"
     priority = 70
     memory_limit = 256 << 20  # what TF reports for every CPU
+    splits_memory = True  # whether edges between host and device memory become transfers; a CPU has only one memory
 
     def count(self, config: Any) -> int:
         """How many devices of this kind `config` (a ConfigProto or None) asks for, or the machine has."""
@@ -105,6 +106,10 @@ class DeviceType:
     def bind(self, op: Operation, state: Callable[[str], SimpleNamespace] | None) -> Bound:
         """A node's kernel, tied to its attributes."""
         return bind(op, state)
+
+    def offload(self, device: Device) -> Any:
+        """The engine that computes most of a partition on such a device (`codegen.Offload`), or None: kernels do."""
+        return None
 
 
 class Device:
@@ -149,6 +154,8 @@ register_device_type(DeviceType())
 
 def make_local_devices(config: Any = None, task: str = LOCAL_TASK) -> list[Device]:
     """The devices of this process, CPUs first, as `config.device_count` asks for."""
+    import penstock.runtime.gpu  # noqa: F401  (registers its kind)
+
     cpu = _types["CPU"].create(config, task)
     if not cpu:
         raise errors.InvalidArgumentError(

@@ -28,7 +28,10 @@ def bind_node(op: Operation, device: Device, segment: OpSegment | None) -> Bound
         bound = device.kind.bind(op, segment.state if segment is not None else None)
     refs = ref_inputs(op)
     if refs:
-        bound = bound._replace(fn=_reading(bound.fn, refs, bound.needs_ctx + bound.is_async))
+        reading = _reading(bound.fn, refs, bound.needs_ctx + bound.is_async)
+        if not bound.needs_ctx and not bound.is_async:
+            reading.reads = (bound.fn, refs)  # type: ignore[attr-defined]  # so that generated code can do it itself
+        bound = bound._replace(fn=reading)
     return bound
 
 
@@ -66,6 +69,11 @@ def carries_ref(tensor: Tensor) -> bool:
 
 def ref_inputs(op: Operation) -> RefInputs:
     """Which inputs of `op` come over ref edges, and what to do about them."""
+    for tensor in op.inputs:
+        if tensor.dtype._is_ref_dtype or tensor.op.type in _PASSES_REFS:
+            break
+    else:
+        return ()  # the usual case
     carries = [carries_ref(t) for t in op.inputs]
     if not any(carries):
         return ()
@@ -120,10 +128,19 @@ def _reading(fn: Callable[..., Any], refs: RefInputs, leading: int) -> Callable[
 
         return check_first
 
+    checked = [(leading + i, name) for i, deref, name in refs if not deref]
+    wanted = [(leading + i, name) for i, deref, name in refs if deref]
+
     def read_some(*args: Any) -> Any:
+        for i, name in checked:
+            ref = args[i]
+            if ref is DEAD or ref.value is None:
+                read_ref(ref, False, name)
+        if not wanted:
+            return fn(*args)
         values = list(args)
-        for i, deref, name in refs:
-            values[leading + i] = read_ref(values[leading + i], deref, name)
+        for i, name in wanted:
+            values[i] = read_ref(values[i], True, name)
         return fn(*values)
 
     return read_some

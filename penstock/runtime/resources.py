@@ -2,6 +2,7 @@
 
 State of a ResourceManager
     _containers    container name -> {(class, name): resource}
+    version        changes whenever a resource is let go of, so that a kernel may remember what it has looked up
 
 Resources are kept under the class they were created for, as TF keeps them under their C++ type: a queue and a table of one
 name are two resources. A resource with a `dispose()` method is told, outside of all locks, when the manager lets go of it.
@@ -25,6 +26,7 @@ class ResourceManager:
         self.default_container = default_container
         self._containers: dict[str, dict[tuple[Any, str], Any]] = {}
         self._lock = threading.RLock()
+        self.version = 0  # goes up when something is forgotten: who remembers a resource must look again
 
     def _container(self, container: str | bytes) -> str:
         if container.__class__ is bytes:
@@ -82,6 +84,7 @@ class ResourceManager:
             resources = self._containers.get(container, {})
             key = next((k for k in resources if k[1] == name and cls in (None, k[0])), None)
             resource = None if key is None else resources.pop(key)
+            self.version += 1
         if key is None:
             self._not_found(container, name, cls)
         _dispose([resource])
@@ -90,12 +93,14 @@ class ResourceManager:
         """Forgets everything in `container` (`tf.Session.reset`)."""
         with self._lock:
             resources = self._containers.pop(self._container(container), {})
+            self.version += 1
         _dispose(resources.values())
 
     def clear(self) -> None:
         """Forgets everything."""
         with self._lock:
             containers, self._containers = self._containers, {}
+            self.version += 1
         for resources in containers.values():
             _dispose(resources.values())
 

@@ -58,7 +58,7 @@ def explain(
     the call in the client's graph.
     """
     new = as_op_error(error)
-    client = op.origin or op
+    client = _part(error, op) or op.origin or op
     message = new.message if isinstance(new.message, str) else str(new.message)
     if not in_client_graph and message.count("\n\t [[{{node ") >= _MAX_CALLS:
         return new  # deep recursion: the innermost calls and the outermost one are enough to read
@@ -68,13 +68,19 @@ def explain(
         node_def=_node_def(client) if in_client_graph else None,
         message=f"{message}\n\t [[{{{{node {client.name}}}}}]]",
     )
-    new.story += story(op, device, inputs, doing)
+    new.story += story(op, device, inputs, doing, client)
     return new
 
 
-def story(op: Operation, device: str, inputs: Sequence[Any] = (), doing: str = "") -> list[str]:
-    """Lines that tell what `op` was and what it was given."""
-    client = op.origin or op
+def _part(error: BaseException, op: Operation) -> Operation | None:
+    """Of the nodes that a fused one stands for, the one at fault, if its kernel said which."""
+    name = getattr(error, "part", None)
+    return (op.origin or op).graph._nodes.get(name) if name is not None else None
+
+
+def story(op: Operation, device: str, inputs: Sequence[Any] = (), doing: str = "", client: Operation | None = None) -> list[str]:
+    """Lines that tell what `op` was and what it was given. `client` is the operation that the user knows."""
+    client = client or op.origin or op
     names = [t.name for t in op.inputs]
     lines = [f"Node: {client.name} = {op.type}({', '.join(names)})"]
     if op.name != client.name:
@@ -83,7 +89,7 @@ def story(op: Operation, device: str, inputs: Sequence[Any] = (), doing: str = "
         lines.append(f"  device: {device}")
     for name, value in zip(names, inputs):
         lines.append(f"  input {name}: {describe(value)}")
-    frame = op.user_frame
+    frame = (client if client.name != op.name else op).user_frame
     if frame is not None:
         lines.append(f'  created at: File "{frame[0]}", line {frame[1]}, in {frame[2]}')
     if doing:

@@ -17,6 +17,7 @@ _REWRITER_TOGGLES = {
     "dependency_optimization": "dependencies",
     "function_optimization": "function_inlining",
     "common_subgraph_elimination": "common_subexpressions",
+    "remapping": "remapping",
 }
 _OFF, _ON, _AGGRESSIVE = 2, 1, 3
 
@@ -38,6 +39,8 @@ class SessionConfig:
         self.isolate_session_state: bool = proto.isolate_session_state
         self.device_filters: list[str] = list(proto.device_filters)
         self.optimiser = self._optimiser(graph)
+        level = graph.optimizer_options.global_jit_level
+        self.xla: str | None = None if level == 0 else "0" if level < 0 else "eager"
         for spec in self.device_filters:
             try:
                 names.DeviceSpec.from_string(spec)

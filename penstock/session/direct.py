@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from penstock import errors
+from penstock.engines.xla.backend import is_device_array, to_host
 from penstock.formats import protos
 from penstock.formats.attr_value import FuncAttr
 from penstock.graph.function import Function
@@ -34,7 +35,7 @@ from penstock.pipeline.signature import Signature
 from penstock.runtime.call_frame import MISSING, CallFrame
 from penstock.runtime.cancellation import CancellationManager
 from penstock.runtime.devices import DeviceSet, make_local_devices
-from penstock.runtime.executor import Executor, Step, run_step, run_step_async
+from penstock.runtime.executor import Executor, Step, run_step, run_step_async, sources
 from penstock.runtime.functions import FunctionRuntime
 from penstock.runtime.resources import OpSegment
 from penstock.runtime.step_stats import Collector
@@ -87,6 +88,8 @@ class Prepared:
             value = retvals[i]
             if value.__class__ is Ref:
                 value = retvals[i] = value.read()
+            if is_device_array(value):
+                value = retvals[i] = np.array(value)
             if value.__class__ is np.ndarray:
                 if value.ndim == 0:
                     retvals[i] = value[()]
@@ -95,11 +98,15 @@ class Prepared:
                 elif sys.getrefcount(value) > 3 or value.base is not None or not value.flags.writeable:
                     retvals[i] = owned(value)
             elif value is MISSING:
-                raise errors.InvalidArgumentError(
-                    f"Retval[{i}] does not have value: the fetch '{self.signature.fetches[i]}' was not computed, because it is on a branch that was not taken."
-                )
+                raise self.not_computed(i)
         return retvals
 
+
+    def not_computed(self, i: int) -> errors.InvalidArgumentError:
+        """The error for a fetch that the step left out."""
+        return errors.InvalidArgumentError(
+            f"Retval[{i}] does not have value: the fetch '{self.signature.fetches[i]}' was not computed, because it is on a branch that was not taken."
+        )
 
     def own_feeds(self, args: list[Any]) -> list[Any]:
         """The arguments, with copies of those that may outlive the step."""
@@ -175,7 +182,8 @@ class DirectRuntime:
         signature = self._with_full_devices(signature)
         partitions = compile_step(self.graph, signature, self.placer, self._options(signature), trail)
         library = self.functions
-        executors = [Executor(part, self.devices.lookup(device), self.segment, library, group) for device, part in partitions.items()]
+        xla = self.config.xla
+        executors = [Executor(part, self.devices.lookup(device), self.segment, library, group, xla) for device, part in partitions.items()]
         self._compiled.update((op.origin or op).name for part in partitions.values() for op in part)
         if debug.at_least(debug.LINES):
             debug.tell_compilation(signature, trail, self.placer, partitions)
@@ -207,7 +215,8 @@ class DirectRuntime:
         device = self._function_device(attrs["_target"]) if "_target" in attrs else ""
         partitions = compile_function(body, self.placer, self._options(Signature()), None, device, attrs.get("_arg_devices"))
         segment = OpSegment()
-        return [Executor(part, self.devices.lookup(device), segment, self.functions, group) for device, part in partitions.items()]
+        xla = self.config.xla
+        return [Executor(part, self.devices.lookup(device), segment, self.functions, group, xla) for device, part in partitions.items()]
 
     def _function_device(self, target: str | bytes) -> str:
         """The device of this process that `target` names, in full or in part."""
@@ -269,7 +278,11 @@ class DirectRuntime:
                 debug.tell_kernels(collector)
             if metadata is not None:
                 self._fill_metadata(metadata, prepared, collector if trace else None, collector if costs else None, wants_partitions)
-        return [self.public(value) for value in frame.take_retvals()]
+        values = frame.take_retvals(allow_dead=True)
+        for i, value in enumerate(values):
+            if value is MISSING:
+                raise prepared.not_computed(i)
+        return [self.public(value) for value in values]
 
     def _wants_costs(self, prepared: Prepared) -> bool:
         every = self.config.build_cost_model
@@ -288,6 +301,7 @@ class DirectRuntime:
     @staticmethod
     def public(value: Any) -> Any:
         """A run-time value as callers get it: NumPy scalars for scalars, an array of their own otherwise."""
+        value = to_host(value)
         if value.__class__ is np.ndarray:
             return value[()] if value.ndim == 0 else _copied(value)
         return value
@@ -317,8 +331,7 @@ class DirectRuntime:
         with self._lock:
             prepared = self._compile(signature, trail)
         seconds = time.perf_counter() - start
-        codes = {e.device.name: e.source for e in prepared.executors}
-        return Explanation(signature, trail, self.placer, prepared.partitions, seconds, codes)
+        return Explanation(signature, trail, self.placer, prepared.partitions, seconds, sources(prepared.executors))
 
     def reset_containers(self, containers: list[str]) -> None:
         for device in self.devices.devices:

@@ -27,6 +27,9 @@ def as_text() -> str:
 
 def as_markdown() -> str:
     """The page docs/ops.md."""
+    import penstock.engines.xla.rules  # noqa: F401  (registers them; JAX is not needed for that)
+    from penstock.engines.xla.rule import find_rule
+
     families: dict[str, list[OpDef]] = {}
     for name in sorted(OPS):
         families.setdefault(_family(OPS[name]), []).append(OPS[name])
@@ -35,13 +38,15 @@ def as_markdown() -> str:
         "# Ops",
         "",
         f"{len(OPS)} ops, {sampled} of them with samples. Samples are run by `tests/ops/test_samples.py` and compared with TensorFlow's own kernels by",
-        "`conformance/test_ops.py`; signatures are compared with TensorFlow's registry. This page is made by `penstock ops --markdown`.",
+        "`conformance/test_ops.py`; signatures are compared with TensorFlow's registry. XLA: a rule that the ops' samples test,",
+        "so that hot regions and GPUs can compute the op. This page is made by `penstock ops --markdown`.",
         "",
     ]
     for family in sorted(families):
-        lines += [f"## {family}", "", "| op | shape rule | gradient | kernel | samples |", "|---|---|---|---|---|"]
+        lines += [f"## {family}", "", "| op | shape rule | gradient | kernel | XLA | samples |", "|---|---|---|---|---|---|"]
         for op in families[family]:
             shape = "" if op.shape_rule is None else "unknown" if op.shape_rule is unknown else "yes"
-            lines.append(f"| {op.name} | {shape} | {_gradient(op)} | {_kernel(op)} | {'yes' if op.samples else ''} |")
+            xla = "" if find_rule(op) is None else "yes"
+            lines.append(f"| {op.name} | {shape} | {_gradient(op)} | {_kernel(op)} | {xla} | {'yes' if op.samples else ''} |")
         lines.append("")
     return "\n".join(lines)

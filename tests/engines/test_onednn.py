@@ -516,67 +516,7 @@ def test_a_failing_call_is_told_and_numpy_takes_over(monkeypatch, caplog):
     assert len(caplog.records) == 1 and "out of memory" in caplog.text and "NumPy computes it" in caplog.text
 
 
-# -- fused --------------------------------------------------------------------------------------------------------------
-
-
-def conv_attrs(**more):
-    return dict(T=dtypes.float32, strides=[1, 1, 1, 1], padding=b"SAME", data_format=b"NHWC", dilations=[1, 1, 1, 1], explicit_paddings=[]) | more
-
-
-def step_by_step(y, bias, addend, activation):
-    return fused._finish(y, bias, addend, activation)
-
-
-@needs_library
-@pytest.mark.parametrize("activation", [None, *fused.ACTIVATIONS])
-def test_what_follows_a_convolution_or_product_is_fused(activation, runs, monkeypatch):
-    x, w, bias = normal(2, 7, 6, 16), normal(3, 3, 16, 32, seed=1) / 10, normal(32, seed=2)
-    addend = normal(2, 7, 6, 32, seed=3)
-    a, b = normal(9, 16), normal(16, 32, seed=1) / 4
-    for has_bias, has_addend, is_constant in itertools.product((False, True), repeat=3):
-        for make, first, second, added in (
-            (lambda **k: fused.conv(conv_attrs(), **k), x, w, addend),
-            (fused.matmul, a, b, addend.reshape(-1, 32)[:9]),
-        ):
-            more = [bias] * has_bias + [added] * has_addend
-            options = dict(has_bias=has_bias, has_addend=has_addend, activation=activation, is_constant=is_constant)
-            call = make(**options)
-            before = runs[0]
-            got = call(first, second, *more)
-            assert runs[0] > before
-            with monkeypatch.context() as without:
-                without.setattr(library, "_library", None)
-                expected = make(**options)(first, second, *more)
-            agree(got, expected, (activation, options))
-
-
-def test_an_unknown_activation_is_refused():
-    with pytest.raises(ValueError, match="no such activation: 'relux'; there are relu, relu6"):
-        fused.matmul(activation="relux")
-
-
-def test_fused_layouts_and_depthwise(monkeypatch):
-    x, w, bias = normal(2, 16, 7, 6), normal(3, 3, 16, 2, seed=1), normal(32, seed=2)
-    attrs = conv_attrs(data_format=b"NCHW", strides=[1, 1, 2, 2])
-    addend = normal(2, 32, 4, 3, seed=3)
-    for inputs in ([x, w, bias], [x, w, bias, addend]):
-        options = dict(has_bias=True, has_addend=len(inputs) == 4, activation="relu", is_depthwise=True)
-        got = fused.conv(attrs, **options)(*inputs)
-        with monkeypatch.context() as without:
-            without.setattr(library, "_library", None)
-            agree(got, fused.conv(attrs, **options)(*inputs))
-
-
-def test_batch_normalisation_folds_into_the_convolution_before_it():
-    x, bias = normal(2, 7, 6, 8), normal(16, seed=2)
-    scale, offset, mean, variance = (np.abs(normal(16, seed=i)) + 0.1 for i in range(3, 7))
-    for is_depthwise, w in ((False, normal(3, 3, 8, 16, seed=1)), (True, normal(3, 3, 8, 2, seed=1))):
-        for b in (None, bias):
-            plain = fused.conv(conv_attrs(), has_bias=b is not None, is_depthwise=is_depthwise)(*[v for v in (x, w, b) if v is not None])
-            expected = (plain - mean) / np.sqrt(variance + 1e-3) * scale + offset
-            folded = fused.fold_batch_norm(w, b, scale, offset, mean, variance, 1e-3, is_depthwise)
-            got = fused.conv(conv_attrs(), has_bias=True, is_depthwise=is_depthwise)(x, *folded)
-            np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
+# -- layers -------------------------------------------------------------------------------------------------------------
 
 
 def test_layer_normalisation(monkeypatch):

@@ -584,11 +584,11 @@ class TestPool:
     def test_wide_programs_find_their_way(self):
         pool = WorkPool(2, "test-wide")
         e = executor(self.wide())
-        for _ in range(8):
+        for _ in range(12):
             assert float(run(e, np.float32(1), pool=pool)[0]) == 6
         assert e._chooser.choice is True
         small = executor(self.wide(seconds=0.0))
-        for _ in range(3):
+        for _ in range(8):
             run(small, np.float32(1), pool=pool)
         assert small._chooser.choice is False
         pool.close()

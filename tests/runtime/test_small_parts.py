@@ -183,7 +183,7 @@ class TestDevices:
         try:
             found = make_local_devices(Config(CPU=1, TOY=2))
             assert [d.type for d in found] == ["CPU", "TOY", "TOY"]
-            assert [kind.name for kind in device_types()] == ["TOY", "CPU"]
+            assert [kind.name for kind in device_types()] == ["TOY", "GPU", "CPU"]
             assert [kind.name for kind in DeviceSet(found).types()] == ["TOY", "CPU"]
             assert DeviceSet(found).matching("")[0].type == "TOY"
             opdef = parse_signature("Toy(x: float, shape: int32) -> (y: float)")

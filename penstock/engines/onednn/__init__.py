@@ -5,7 +5,8 @@ primitives   compiled code for fixed shapes, cached; memory objects, scratchpads
 plan         layouts and thresholds that all plans share
 conv, matmul, pool, norm   plans: a primitive and the reorders around it, run with arrays
 kernels      TF's ops: which nodes and sizes go to oneDNN, and which stay with NumPy
-fused        convolutions and products with bias, activation and sum in one call; batch norm folded into weights
+updates      training ops on large variables, in place
+fused        TF's fused nodes: convolutions and products with bias, batch norm, sum and activation in one call
 
 `install()` offers the kernels to `graph.bind`. Nothing is loaded before a node of such an op is bound, and the library not before a
 call is large enough for it. PENSTOCK_ENGINES=numpy switches it off. Where there is no library, NumPy computes, which the log says once.
@@ -17,6 +18,7 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.graph.bind import offer
+from penstock.ops import training
 
 COVERED = (
     "AvgPool", "AvgPool3D", "AvgPool3DGrad", "AvgPoolGrad", "BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "Conv2D",
@@ -24,7 +26,11 @@ COVERED = (
     "Conv3DBackpropFilterV2", "Conv3DBackpropInputV2", "DepthwiseConv2dNative", "DepthwiseConv2dNativeBackpropFilter",
     "DepthwiseConv2dNativeBackpropInput", "FusedBatchNorm", "FusedBatchNormGrad", "FusedBatchNormGradV2", "FusedBatchNormGradV3",
     "FusedBatchNormV2", "FusedBatchNormV3", "LogSoftmax", "MatMul", "MaxPool", "MaxPool3D", "MaxPoolGrad", "Softmax",
+    "_MklNativeConv2DBackpropFilterWithBias",
+    "_SumOfProducts",
 )  # fmt: skip
+
+FUSED = ("_FusedConv2D", "_FusedDepthwiseConv2dNative", "_FusedMatMul")
 
 budget: Callable[[], int] | None = None
 """How many threads the process has, as the runtime counts them."""
@@ -34,13 +40,25 @@ def install(threads: Callable[[], int] | None = None) -> None:
     """Offers oneDNN's kernels; `threads()` tells how many threads they may use unless `set_threads` says otherwise."""
     global budget
     budget = threads
-    for name in COVERED:
+    for name in (*COVERED, *FUSED):
         offer(name, "onednn", _lazily(name))
+    training.engine = _update
+
+
+def _update(*args: Any) -> bool:
+    """A training op's update of a large variable."""
+    from penstock.engines.onednn.updates import update
+
+    training.engine = update
+    return update(*args)
 
 
 def _lazily(name: str) -> Callable[..., Any]:
     def maker(op: Any, kernel: Callable[..., Any]) -> Callable[..., Any] | None:
-        from penstock.engines.onednn.kernels import MAKERS
+        if name in FUSED:
+            from penstock.engines.onednn.fused import MAKERS
+        else:
+            from penstock.engines.onednn.kernels import MAKERS
 
         return MAKERS[name](op, kernel)
 

@@ -21,7 +21,7 @@ from penstock.engines.onednn import library as lib
 from penstock.engines.onednn import matmul
 from penstock.engines.onednn.library import Dims, Library
 from penstock.engines.onednn.plan import FLOPS_PER_US, Reordered, channels_last_strides, contiguous, planned, strides_of
-from penstock.engines.onednn.primitives import FLOAT32, Add, Maker, PostOps, Primitive, scratch
+from penstock.engines.onednn.primitives import FLOAT32, Maker, PostOps, Primitive, scratch
 from penstock.ops.kernels.patches import pad, patch_view
 from penstock.ops.kernels.window import Slide
 
@@ -137,9 +137,9 @@ class _Plan:
 class Forward(_Plan):
     """y = conv(x, w) [+ bias] [post-ops]."""
 
-    def __init__(self, m: Maker, spec: Spec, has_bias: bool, post_ops: PostOps, as_it_is: bool) -> None:
+    def __init__(self, m: Maker, spec: Spec, bias_type: np.dtype | None, post_ops: PostOps, as_it_is: bool) -> None:
         super().__init__(m, spec)
-        bias = m.md((spec.out_depth,), (1,), spec.dtype) if has_bias else None
+        bias = None if bias_type is None else m.md((spec.out_depth,), (1,), bias_type)
         weights = self._filter if as_it_is else m.md(spec.weight_dims()[0], None, spec.dtype)
         attr = m.attr(post_ops, spec.dtype)
         pd = m.pd(
@@ -149,19 +149,17 @@ class Forward(_Plan):
         args = [(lib.ARG_SRC, self._src), (lib.ARG_WEIGHTS, weights), (lib.ARG_DST, self._dst)]
         if bias is not None:
             args.append((lib.ARG_BIAS, bias))
-        for i, op in enumerate(post_ops):
-            if isinstance(op, Add):
-                args.append((lib.ARG_POST_OP * (i + 1) | lib.ARG_SRC_1, m.md(op.dims, op.strides, spec.dtype)))
-        self.main = m.primitive(pd, args)
+        self.main = m.primitive(pd, [*args, *m.post_op_args(post_ops, spec.dtype)])
         self.weights = Reordered(m, self._filter, weights)
         self.x_in = self._to_last(m, spec.src_dims, self._src)
         self.y_out = self._from_last(m, spec.dst_dims, self._dst)
         self.y_bytes = m.size(self._dst)
         self.shape = spec.shape(spec.dst_dims)
         if self.x_in is not None:
-            self.run, run_constant = self.run_first, self.run_first_constant
+            self.run, run_constant, self.run_at = self.run_first, self.run_first_constant, self.run_first_at
         else:
             self.run, run_constant = self.run_as_it_is if self.weights.primitive is None else self.run_laid_out, self.run_last_constant
+            self.run_at = self.run_last_at
         self.constant = SimpleNamespace(run=run_constant, shape=self.shape, main=self.main)
 
     # Channels last.
@@ -188,22 +186,30 @@ class Forward(_Plan):
         self.main.run(address(x), self.weights.constant(w), address(y), *map(address, more))
         return y
 
+    def run_last_at(self, x: np.ndarray, weights: int, more: Sequence[int]) -> np.ndarray:
+        """With weights laid out before, and further operands, by their addresses."""
+        if not x.flags.c_contiguous:
+            x = np.ascontiguousarray(x)
+        y = aligned_empty(self.shape, self.dtype)
+        self.main.run(address(x), weights, address(y), *more)
+        return y
+
     # Channels first.
 
     def run_first(self, x: np.ndarray, w: np.ndarray, *more: np.ndarray) -> np.ndarray:
         w = contiguous(w)
         if self.weights.primitive is None:
-            return self._run_first(x, address(w), more)
+            return self.run_first_at(x, address(w), [*map(address, more)])
         laid_out = scratch.take(self.weights.size)
         self.weights.primitive.run(address(w), laid_out.address)
-        y = self._run_first(x, laid_out.address, more)
+        y = self.run_first_at(x, laid_out.address, [*map(address, more)])
         scratch.give(laid_out)
         return y
 
     def run_first_constant(self, x: np.ndarray, w: np.ndarray, *more: np.ndarray) -> np.ndarray:
-        return self._run_first(x, self.weights.constant(w), more)
+        return self.run_first_at(x, self.weights.constant(w), [*map(address, more)])
 
-    def _run_first(self, x: np.ndarray, weights: int, more: Sequence[np.ndarray]) -> np.ndarray:
+    def run_first_at(self, x: np.ndarray, weights: int, more: Sequence[int]) -> np.ndarray:
         x = contiguous(x)
         y = aligned_empty(self.shape, self.dtype)
         from_x, to_y, taken = address(x), address(y), []
@@ -214,7 +220,7 @@ class Forward(_Plan):
         if self.y_out is not None:
             taken.append(scratch.take(self.y_bytes))
             to_y = taken[-1].address
-        self.main.run(from_x, weights, to_y, *map(address, more))
+        self.main.run(from_x, weights, to_y, *more)
         if self.y_out is not None:
             self.y_out.run(to_y, address(y))
         for used in taken:
@@ -354,14 +360,21 @@ FEW_CHANNELS = 16
 out anew for every call. Measured on two cores with AVX-512; none of it matters for the result."""
 
 
-def forward(library: Library, spec: Spec, has_bias: bool = False, post_ops: PostOps = (), is_constant: bool = False) -> Any:
-    """A plan whose `run(x, filter, [bias], *[addends])` gives the convolution, or None. `is_constant`: the filter never changes."""
+def forward_plan(
+    library: Library, spec: Spec, bias_type: np.dtype | None = None, post_ops: PostOps = (), is_constant: bool = False
+) -> Forward | None:
+    """The plan of a convolution with what follows it. `is_constant`: the filter never changes, so that laying it out costs nothing."""
     most = MANY_POSITIONS if spec.filter_bytes <= LARGE_FILTER else SOME_POSITIONS
     if spec.groups == 1 and (spec.depth < FEW_CHANNELS or (spec.positions <= most and not is_constant)):
-        plan = planned(Forward, library, spec.microseconds, spec, has_bias, post_ops, True)
+        plan = planned(Forward, library, spec.microseconds, spec, bias_type, post_ops, True)
         if plan is not None and plan.main.implementation.startswith("brg"):
             return plan
-    plan = planned(Forward, library, spec.microseconds, spec, has_bias, post_ops, False)
+    return planned(Forward, library, spec.microseconds, spec, bias_type, post_ops, False)
+
+
+def forward(library: Library, spec: Spec, has_bias: bool = False, post_ops: PostOps = (), is_constant: bool = False) -> Any:
+    """A plan whose `run(x, filter, [bias], *[addends])` gives the convolution, or None."""
+    plan = forward_plan(library, spec, spec.dtype if has_bias else None, post_ops, is_constant)
     return plan.constant if plan is not None and is_constant else plan
 
 

@@ -1,203 +1,334 @@
-"""Convolutions and products with what follows them in one call, for passes that find such patterns.
+"""Convolutions and products with what follows them in one call: kernels of TF's fused nodes, which the pass `remapping` makes.
 
-    y = activation(conv(x, filter) + bias + addend)
-    y = activation(a @ b + bias + addend)
+    y = activation(batch_norm(conv(x, filter) + bias) + addend)
+    y = activation(a @ b + bias)
 
-`conv` and `matmul` give functions of the arrays; they compute through oneDNN where it can, and step by step with NumPy where not.
-`fold_batch_norm` puts a batch normalisation with known statistics into the filter and the bias of the convolution before it.
+A batch normalisation whose parameters are constants, like the filter, is folded into filter and bias when these are laid out: once, and
+only the laid-out copy is kept. With parameters that may change it is a factor and a summand per channel behind the convolution.
 `layer_norm` is the normalisation of rows that TF1 programs write out of a dozen ops.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from penstock import errors
+from penstock.engines.memory import address
 from penstock.engines.onednn import conv as convolutions
 from penstock.engines.onednn import kernels, norm
 from penstock.engines.onednn import library as lib
 from penstock.engines.onednn import matmul as products
+from penstock.engines.onednn.kernels import Kernel, Window, is_constant, library_for
 from penstock.engines.onednn.library import OneDnnError
-from penstock.engines.onednn.plan import channels_last_strides, contiguous, strides_of
-from penstock.engines.onednn.primitives import CODES, FLOAT32, Add, Eltwise, PostOps
-from penstock.ops.kernels import conv as numpy_conv
-from penstock.ops.kernels import depthwise as numpy_depthwise
+from penstock.engines.onednn.plan import channels_last_strides, contiguous
+from penstock.engines.onednn.primitives import CODES, FLOAT32, Add, Buffer, Eltwise, Multiply, PostOps
+from penstock.graph.ir import Operation
+from penstock.ops import nn
+from penstock.ops.fused import split_arguments
 from penstock.ops.kernels.numeric import narrow, widen
-from penstock.ops.kernels.window import layout
 
-Function = Callable[..., np.ndarray]
-
-
-def _gelu_tanh(x: np.ndarray) -> np.ndarray:
-    return 0.5 * x * (1 + np.tanh(np.float32(0.7978845608028654) * (x + np.float32(0.044715) * x * x * x)))
+KEPT_SHAPES = 4
+"""For how many shapes of its inputs a node remembers what to do."""
 
 
-def _gelu_erf(x: np.ndarray) -> np.ndarray:
-    from penstock.ops.kernels.special import erf
+class Steps(NamedTuple):
+    """What follows: where each argument stands among the node's inputs, and the activation."""
 
-    return 0.5 * x * (1 + erf(x * np.float32(0.7071067811865476)))
+    bias: int | None
+    norm: slice | None
+    addend: int | None
+    activation: bytes | None
+    alpha: float
+    epsilon: float
 
+    @classmethod
+    def of(cls, op: Operation) -> Steps | None:
+        """The steps of a fused node; None if they come in another order than this engine computes them in."""
+        attrs = op.attrs
+        found: dict[str, Any] = dict.fromkeys(("bias", "norm", "addend", "activation"))
+        order = 0
+        try:
+            steps = split_arguments(attrs["fused_ops"], len(op.inputs) - 2)
+        except errors.OpError:  # the declared kernel will say so
+            return None
+        for name, where in steps:
+            first = where.start + 2
+            place, key, value = {
+                b"BiasAdd": (1, "bias", first), b"FusedBatchNorm": (2, "norm", slice(first, first + 4)), b"Add": (3, "addend", first),
+            }.get(name, (4, "activation", name))  # fmt: skip
+            if place <= order:
+                return None
+            order, found[key] = place, value
+        return cls(**found, alpha=attrs["leakyrelu_alpha"], epsilon=attrs["epsilon"])
 
-def _sigmoid(x: np.ndarray) -> np.ndarray:
-    return 1 / (1 + np.exp(-x))
+    def eltwise(self) -> PostOps:
+        """The activation as a post-op."""
+        return {
+            None: (), b"Relu": (Eltwise("relu"),), b"Relu6": (Eltwise("clip", 0.0, 6.0),), b"Elu": (Eltwise("elu", 1.0),),
+            b"LeakyRelu": (Eltwise("relu", self.alpha),), b"Tanh": (Eltwise("tanh"),), b"Sigmoid": (Eltwise("sigmoid"),),
+        }[self.activation]  # fmt: skip
 
-
-ACTIVATIONS: dict[str, tuple[Eltwise, Callable[[np.ndarray], np.ndarray]]] = {
-    "relu": (Eltwise("relu"), lambda x: np.maximum(x, np.float32(0))),
-    "relu6": (Eltwise("clip", 0.0, 6.0), lambda x: np.clip(x, np.float32(0), np.float32(6))),
-    "leaky_relu": (Eltwise("relu", 0.2), lambda x: np.where(x > 0, x, np.float32(0.2) * x)),
-    "elu": (Eltwise("elu", 1.0), lambda x: np.where(x > 0, x, np.expm1(np.minimum(x, np.float32(0))))),
-    "tanh": (Eltwise("tanh"), np.tanh),
-    "sigmoid": (Eltwise("sigmoid"), _sigmoid),
-    "softplus": (Eltwise("softplus", 1.0), lambda x: np.logaddexp(x, np.float32(0))),
-    "swish": (Eltwise("swish", 1.0), lambda x: x * _sigmoid(x)),
-    "gelu": (Eltwise("gelu_erf"), _gelu_erf),
-    "gelu_tanh": (Eltwise("gelu_tanh"), _gelu_tanh),
-}
-"""What may follow: oneDNN's function, and NumPy's. `leaky_relu` has TF's default slope."""
-
-
-def _finish(y: np.ndarray, bias: np.ndarray | None, addend: np.ndarray | None, activation: str | None, channel: int = -1) -> np.ndarray:
-    """Bias, addend and activation with NumPy, rounded once at the end."""
-    wide = widen(y)
-    if bias is not None:
-        shape = [1] * y.ndim
-        shape[channel] = -1
-        wide = wide + widen(bias).reshape(shape)
-    if addend is not None:
-        wide = wide + widen(addend)
-    if activation is not None:
-        wide = ACTIVATIONS[activation][1](wide)
-    return narrow(wide, y.dtype)
-
-
-def _check(activation: str | None) -> None:
-    if activation is not None and activation not in ACTIVATIONS:
-        raise ValueError(f"no such activation: {activation!r}; there are {', '.join(ACTIVATIONS)}")
-
-
-def _post_ops(activation: str | None, addend: Add | None) -> PostOps:
-    ops: PostOps = () if addend is None else (addend,)
-    return ops if activation is None else (*ops, ACTIVATIONS[activation][0])
-
-
-def _split(more: Sequence[Any], has_bias: bool) -> tuple[Any, Any]:
-    """(bias, addend) out of the further arguments."""
-    return (more[0], more[1] if len(more) > 1 else None) if has_bias else (None, more[0] if more else None)
+    def in_place(self) -> Callable[[np.ndarray], Any]:
+        """The activation as a function that overwrites a float32 array."""
+        zero, six, alpha = np.float32(0), np.float32(6), self.alpha
+        return {
+            None: lambda y: y,
+            b"Relu": lambda y: np.maximum(y, zero, out=y),
+            b"Relu6": lambda y: np.minimum(np.maximum(y, zero, out=y), six, out=y),
+            b"Elu": lambda y: np.copyto(y, nn.elu(y)),
+            b"LeakyRelu": lambda y: np.copyto(y, nn.leaky_relu(y, alpha=alpha)),
+            b"Tanh": lambda y: np.tanh(y, out=y),
+            b"Sigmoid": _sigmoid_in_place,
+        }[self.activation]
 
 
-def _remembering(fallback: Function, prepare: Callable[..., Function | None]) -> Function:
-    last: tuple[Any, Function] = (None, fallback)
+def _sigmoid_in_place(y: np.ndarray) -> None:
+    np.negative(y, out=y)
+    np.exp(y, out=y)
+    y += np.float32(1)
+    np.reciprocal(y, out=y)
 
-    def call(*inputs: np.ndarray) -> np.ndarray:
+
+def _shapes(*inputs: np.ndarray) -> Any:
+    return [x.shape for x in inputs]
+
+
+def _first_shape(x: np.ndarray, *rest: Any) -> Any:
+    return x.shape
+
+
+def _remembering(op: Operation, fallback: Kernel, key_of: Kernel, prepare: Kernel) -> Kernel:
+    """As kernels._remembering, for some shapes at a time: a served model meets batches of several sizes in turn."""
+    last: tuple[Any, Kernel] = (None, fallback)
+    known: list[tuple[Any, Kernel]] = []
+
+    def look_up(key: Any, inputs: Sequence[Any]) -> Kernel:
+        for met, run in known:
+            if met == key:
+                return run
+        run = prepare(*inputs) or fallback
+        known.append((key, run))
+        if len(known) > KEPT_SHAPES:
+            del known[0]
+        return run
+
+    def kernel(*inputs: Any) -> Any:
         nonlocal last
-        key = tuple([x.shape for x in inputs])
-        known, run = last
-        if known != key:
-            run = prepare(*inputs) or fallback
+        key = key_of(*inputs)
+        met, run = last
+        if met != key:
+            run = look_up(key, inputs)
             last = (key, run)
         try:
             return run(*inputs)
         except OneDnnError as error:
             last = (key, fallback)
+            known[:] = [last]
             if error.status != lib.FORKED:
-                lib.log.warning("%s; NumPy computes it", error)
+                lib.log.warning("%s in '%s' (%s); NumPy computes it", error, op.name, op.type)
             return fallback(*inputs)
 
-    return call
+    return kernel
 
 
-def conv(
-    attrs: dict[str, Any], *, has_bias: bool = False, has_addend: bool = False, activation: str | None = None,
-    is_depthwise: bool = False, is_constant: bool = False,
-) -> Function:  # fmt: skip
-    """A function `(x, filter[, bias][, addend])` of a convolution with what follows it.
+# -- convolutions -------------------------------------------------------------------------------------------------------
 
-    `attrs` are those of a Conv2D or DepthwiseConv2dNative node (T, strides, padding, ...); `addend` has the result's shape;
-    `is_constant` promises that the filter is the same array in every call, and never changes.
-    """
-    _check(activation)
-    window = kernels.Window(attrs, is_depthwise)
-    kernel = numpy_depthwise.depthwise_conv2d if is_depthwise else numpy_conv.conv2d
-    names = ("strides", "padding", "explicit_paddings", "data_format", "dilations")
-    keywords = {name: attrs[name] for name in names if name in attrs}
-    channel = layout(attrs["data_format"]).channel
 
-    def by_numpy(x: np.ndarray, filter: np.ndarray, *more: np.ndarray) -> np.ndarray:
-        # Narrow types are rounded once, at the end.
-        y = kernel(widen(x), widen(filter), **keywords)
-        return narrow(_finish(y, *_split(more, has_bias), activation, channel), x.dtype)
+class _Conv:
+    """One fused convolution: finds what to do for shapes."""
 
-    if not window.is_supported:
-        return by_numpy
+    def __init__(self, op: Operation, window: Window, steps: Steps) -> None:
+        self.window, self.steps = window, steps
+        self.n_inputs = len(op.inputs)
+        affine = [1, *([steps.bias] if steps.bias else []), *range(*(steps.norm.indices(self.n_inputs) if steps.norm else (0,)))]
+        self.is_constant = all(is_constant(op.inputs[i]) for i in affine)
+        self._laid_out: list[tuple[Any, Buffer]] = []  # (plan, the filter in the layout that it wants)
 
-    def prepare(x: np.ndarray, filter: np.ndarray, *more: np.ndarray) -> Function | None:
-        spec = window.spec(x.shape, filter.shape)
-        library = kernels.library_for(window.dtype) if spec else None
-        if library is None or spec is None:
+    def prepare(self, *inputs: np.ndarray) -> Kernel | None:
+        x, filter = inputs[:2]
+        spec = self.window.spec(x.shape, filter.shape)
+        library = library_for(self.window.dtype) if spec else None
+        if library is None or spec is None or not self._fits(spec, inputs):
             return None
-        bias, addend = _split(more, has_bias)
-        shape = spec.shape(spec.dst_dims)
-        if (has_bias and bias.shape != (spec.out_depth,)) or (has_addend and (addend.shape != shape or not spec.channels_last)):
+        steps, channel = self.steps, (1, spec.out_depth, *(1,) * len(spec.slides))
+        ones = (spec.out_depth, 1, *(1,) * len(spec.slides))
+        full = (Add(spec.dst_dims, channels_last_strides(spec.dst_dims)),) if steps.addend else ()
+        if self.is_constant:
+            has_bias = bool(steps.bias or steps.norm)
+            plan = convolutions.forward_plan(library, spec, FLOAT32 if has_bias else None, (*full, *steps.eltwise()), True)
+            return plan and self._constant(plan, inputs)
+        scaled: PostOps = (Multiply(channel, ones, FLOAT32), Add(channel, ones, FLOAT32)) if steps.norm else ()
+        bias_type = self.window.dtype if steps.bias and not steps.norm else None
+        plan = convolutions.forward_plan(library, spec, bias_type, (*scaled, *full, *steps.eltwise()))
+        if plan is None:
             return None
-        added = Add(spec.dst_dims, channels_last_strides(spec.dst_dims)) if has_addend else None
-        plan = convolutions.forward(library, spec, has_bias, _post_ops(activation, added), is_constant)
-        return plan and _with_contiguous(plan.run)
+        run, addend = plan.run, steps.addend
+        if steps.norm is None:
+            return lambda x, w, *more: run(x, w, *map(contiguous, more))
 
-    return _remembering(by_numpy, prepare)
+        def normalised(*inputs: np.ndarray) -> np.ndarray:
+            factor, summand = self._affine(inputs)
+            more = [] if addend is None else [contiguous(inputs[addend])]
+            return run(inputs[0], inputs[1], factor, summand, *more)
+
+        return normalised
+
+    def _fits(self, spec: convolutions.Spec, inputs: Sequence[np.ndarray]) -> bool:
+        steps = self.steps
+        vectors = [inputs[steps.bias]] if steps.bias else []
+        vectors += inputs[steps.norm] if steps.norm else []
+        if any(v.shape != (spec.out_depth,) for v in vectors):
+            return False
+        return not steps.addend or (spec.channels_last and inputs[steps.addend].shape == spec.shape(spec.dst_dims))
+
+    def _affine(self, inputs: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+        """Factor and summand per channel that bias and batch normalisation come to."""
+        scale, offset, mean, variance = (np.asarray(v, np.float64) for v in inputs[self.steps.norm])  # type: ignore[index]
+        bias = np.asarray(inputs[self.steps.bias], np.float64) if self.steps.bias else 0.0
+        factor = scale / np.sqrt(variance + self.steps.epsilon)
+        return factor.astype(np.float32), (offset - (mean - bias) * factor).astype(np.float32)
+
+    def _constant(self, plan: convolutions.Forward, inputs: Sequence[np.ndarray]) -> Kernel:
+        """With filter and vectors laid out once and for all."""
+        filter, bias, steps = inputs[1], None, self.steps
+        if steps.norm:
+            scale, offset, mean, variance = inputs[steps.norm]
+            before = inputs[steps.bias] if steps.bias else None
+            filter, bias = fold_batch_norm(filter, before, scale, offset, mean, variance, steps.epsilon, self.window.is_depthwise)
+        elif steps.bias:
+            bias = inputs[steps.bias]
+        if bias is not None:
+            bias = np.ascontiguousarray(bias, np.float32)
+        kept: Any = None
+        if plan.weights.primitive is None and filter is inputs[1] and filter.flags.c_contiguous:
+            kept, weights = filter, address(filter)
+        else:
+            kept = self._weights(plan, filter)
+            weights = kept.address
+        run = plan.run_at
+        vectors = () if bias is None else (address(bias),)
+        if not steps.addend:
+            # `kept` and `bias` are named so that they live as long as the function.
+            return lambda x, w, *_, kept=(kept, bias): run(x, weights, vectors)
+        addend = steps.addend
+
+        def with_addend(*inputs: np.ndarray, kept: Any = (kept, bias)) -> np.ndarray:
+            other = contiguous(inputs[addend])
+            return run(inputs[0], weights, (*vectors, address(other)))
+
+        return with_addend
+
+    def _weights(self, plan: convolutions.Forward, filter: np.ndarray) -> Buffer:
+        """The filter laid out; plans for other shapes that want the same layout share it."""
+        library, md = plan.main.library, plan.main.descriptor(1)
+        for other, made in self._laid_out:
+            if library.md_equal(other.main.descriptor(1), md):
+                return made
+        made = plan.weights.laid_out(filter)
+        self._laid_out.append((plan, made))
+        if len(self._laid_out) > KEPT_SHAPES:
+            del self._laid_out[0]
+        return made
 
 
-def _with_contiguous(run: Function) -> Function:
-    """Plans see to their first two operands themselves."""
-    return lambda x, w, *more: run(x, w, *map(contiguous, more))
+def fused_conv(is_depthwise: bool) -> Kernel:
+    """_FusedConv2D and _FusedDepthwiseConv2dNative."""
 
-
-def matmul(
-    *, transpose_a: bool = False, transpose_b: bool = False, has_bias: bool = False, has_addend: bool = False,
-    activation: str | None = None, is_constant: bool = False,
-) -> Function:  # fmt: skip
-    """A function `(a, b[, bias][, addend])` of a product of (batches of) matrices with what follows it; `is_constant` as in `conv`."""
-    _check(activation)
-
-    def by_numpy(a: np.ndarray, b: np.ndarray, *more: np.ndarray) -> np.ndarray:
-        x, y = widen(a), widen(b)
-        product = np.matmul(np.swapaxes(x, -1, -2) if transpose_a else x, np.swapaxes(y, -1, -2) if transpose_b else y)
-        return narrow(_finish(product, *_split(more, has_bias), activation), a.dtype)
-
-    def prepare(a: np.ndarray, b: np.ndarray, *more: np.ndarray) -> Function | None:
-        if a.dtype not in CODES or a.dtype != b.dtype or min(a.ndim, b.ndim) < 2 or not a.size or not b.size:
+    def maker(op: Operation, fallback: Kernel) -> Kernel | None:
+        steps = Steps.of(op)
+        if steps is None or op.attrs["data_format"] not in (b"NHWC", b"NCHW") or op.attrs.get("filter_format", b"HWIO") != b"HWIO":
             return None
-        spec = products.Spec(a.shape, b.shape, transpose_a, transpose_b, a.dtype)
-        if a.shape[-2 if transpose_a else -1] != b.shape[-1 if transpose_b else -2] or spec.flops < kernels.MIN_FUSED_FLOPS:
+        window = Window(op.attrs, is_depthwise)
+        if not window.is_supported:
             return None
-        bias, addend = _split(more, has_bias)
-        if (has_bias and bias.shape != spec.shape[-1:]) or (has_addend and addend.shape != spec.shape):
-            return None
-        library = kernels.library_for(a.dtype)
-        if library is None:
-            return None
-        added = Add(spec.shape, strides_of(spec.shape)) if has_addend else None
-        plan = products.matmul(library, spec, has_bias, _post_ops(activation, added), is_constant)
-        return plan and _with_contiguous(plan.run)
+        one = _Conv(op, window, steps)
+        return _remembering(op, fallback, _first_shape if one.is_constant and not steps.addend else _shapes, one.prepare)
 
-    return _remembering(by_numpy, prepare)
+    return maker
 
 
 def fold_batch_norm(
     filter: np.ndarray, bias: np.ndarray | None, scale: np.ndarray, offset: np.ndarray, mean: np.ndarray, variance: np.ndarray,
     epsilon: float, is_depthwise: bool = False,
 ) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
-    """Filter and bias of the one convolution that equals convolution (plus bias) followed by batch normalisation in inference mode.
+    """Filter and bias (float32) of the one convolution that equals convolution (plus bias) followed by batch normalisation in inference mode.
 
-    The product is taken in float64 and rounded once, so that folding costs no accuracy worth naming.
+    The factors are taken in float64 and rounded once, so that folding costs no accuracy worth naming.
     """
     factor = np.asarray(scale, np.float64) / np.sqrt(np.asarray(variance, np.float64) + epsilon)
     shape = filter.shape[-2:] if is_depthwise else filter.shape[-1:]
-    folded = np.asarray(filter, np.float64) * factor.reshape(shape)
+    folded = widen(filter) * factor.astype(np.float32).reshape(shape)
     shift = np.asarray(mean, np.float64) - (0.0 if bias is None else np.asarray(bias, np.float64))
-    return folded.astype(filter.dtype), (np.asarray(offset, np.float64) - shift * factor).astype(filter.dtype)
+    return folded.astype(filter.dtype, copy=False), (np.asarray(offset, np.float64) - shift * factor).astype(np.float32)
+
+
+# -- products -----------------------------------------------------------------------------------------------------------
+
+
+def fused_matmul(op: Operation, fallback: Kernel) -> Kernel | None:
+    """_FusedMatMul."""
+    steps = Steps.of(op)
+    if steps is None or steps.norm or steps.addend or op.attrs["T"].np not in CODES:
+        return None
+    dtype, across_a, across_b = op.attrs["T"].np, op.attrs["transpose_a"], op.attrs["transpose_b"]
+    constant = is_constant(op.inputs[1])
+    activate = steps.in_place()
+
+    def by_parts(product: Kernel) -> Kernel:
+        """A product, then the rest in place."""
+        if steps.bias is None:
+
+            def without_bias(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+                y = product(a, b)
+                activate(y)
+                return y
+
+            return without_bias
+
+        def with_bias(a: np.ndarray, b: np.ndarray, bias: np.ndarray) -> np.ndarray:
+            y = product(a, b)
+            y += bias
+            activate(y)
+            return y
+
+        return with_bias
+
+    def by_numpy(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+        return np.matmul(a.T if across_a else a, b.T if across_b else b)
+
+    def prepare(a: np.ndarray, b: np.ndarray, *more: np.ndarray) -> Kernel | None:
+        if a.ndim != 2 or b.ndim != 2 or not a.size or not b.size or a.shape[not across_a] != b.shape[across_b]:
+            return None
+        spec = products.Spec(a.shape, b.shape, across_a, across_b, dtype)
+        if more and more[0].shape != spec.shape[-1:]:
+            return None
+        is_wide = dtype == FLOAT32
+        if is_wide and not kernels.wakes_blas(spec) and spec.flops < kernels.MIN_FUSED_FLOPS:
+            return by_parts(by_numpy)
+        library = library_for(dtype)
+        if library is None or spec.flops < kernels.MIN_FUSED_FLOPS:
+            return None
+        if is_wide and spec.sizes[0] <= products.FEW_ROWS and not constant:
+            return by_parts(products.Gemm(library, spec).run)
+        plan = products.matmul(library, spec, steps.bias is not None, steps.eltwise(), constant)
+        if plan is None:
+            return None
+        run = plan.run
+        return lambda a, b, *more: run(a, b, *map(contiguous, more))
+
+    return _remembering(op, fallback, _shapes, prepare)
+
+
+MAKERS: dict[str, Callable[[Operation, Kernel], Kernel | None]] = {
+    "_FusedConv2D": fused_conv(False),
+    "_FusedDepthwiseConv2dNative": fused_conv(True),
+    "_FusedMatMul": fused_matmul,
+}
+
+# -- layers -------------------------------------------------------------------------------------------------------------
 
 
 def layer_norm(x: np.ndarray, scale: np.ndarray, shift: np.ndarray, epsilon: float) -> np.ndarray:

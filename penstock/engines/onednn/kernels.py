@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from penstock import errors
+from penstock.engines import blas
 from penstock.engines.onednn import conv, matmul, norm, pool
 from penstock.engines.onednn import library as lib
 from penstock.engines.onednn.library import Library, OneDnnError
@@ -25,6 +26,9 @@ Kernel = Callable[..., Any]
 # Products of more multiplications than this (matrices), or more elements of the matrix (vectors), NumPy's OpenBLAS shares out among
 # threads of its own, which then spin for 20 ms and take a core from everything else. So larger products never get there.
 BLAS_ALONE, BLAS_ALONE_VECTOR = 262144, 9216
+
+# Vectors times matrices up to this size are quicker with BLAS on one thread than with oneDNN on two: all of it waits for memory.
+LARGE_VECTOR_PRODUCT = 262144
 
 # Below these sizes NumPy is as quick, or the time matters less than that of loading the library and compiling a primitive.
 MIN_CONV_FLOPS = 2e4
@@ -182,8 +186,8 @@ def conv_backward_input(is_depthwise: bool, from_sizes: bool = True) -> Kernel:
     return maker
 
 
-def conv_backward_filter(is_depthwise: bool, from_sizes: bool = True) -> Kernel:
-    """...BackpropFilter(input, filter_sizes or filter, out_backprop)."""
+def conv_backward_filter(is_depthwise: bool, from_sizes: bool = True, has_bias: bool = False) -> Kernel:
+    """...BackpropFilter(input, filter_sizes or filter, out_backprop), which may give the gradient of a bias too."""
 
     def maker(op: Operation, fallback: Kernel) -> Kernel | None:
         window = Window(op.attrs, is_depthwise)
@@ -196,7 +200,7 @@ def conv_backward_filter(is_depthwise: bool, from_sizes: bool = True) -> Kernel:
         def prepare(x: np.ndarray, filter: Any, dy: np.ndarray) -> Kernel | None:
             spec = window.spec(x.shape, _sizes(filter) if from_sizes else filter.shape, dy.shape)
             library = library_for(window.dtype) if spec else None
-            plan = conv.backward_filter(library, spec) if library and spec else None
+            plan = conv.backward_filter(library, spec, has_bias) if library and spec else None
             if plan is None:
                 return None
             run = plan.run
@@ -210,8 +214,10 @@ def conv_backward_filter(is_depthwise: bool, from_sizes: bool = True) -> Kernel:
 # -- products -----------------------------------------------------------------------------------------------------------
 
 
-def _wakes_blas(spec: matmul.Spec) -> bool:
+def wakes_blas(spec: matmul.Spec) -> bool:
     rows, columns, inner = spec.sizes
+    if inner == 1:  # the declared kernel computes outer products without BLAS
+        return rows * columns > BLAS_ALONE
     if min(rows, columns) == 1:
         return max(rows, columns) * inner > BLAS_ALONE_VECTOR
     return rows * columns * inner > BLAS_ALONE
@@ -236,15 +242,52 @@ def product(a_flag: str, b_flag: str, types: Sequence[str], same_batches: bool =
                 shape, flops = spec.shape, spec.flops
             except ValueError:  # batches that do not broadcast
                 return None
-            if not (_wakes_blas(spec) if dtype == FLOAT32 else flops >= MIN_NARROW_FLOPS) and (len(shape) == 2 or flops < MIN_BATCH_FLOPS):
+            if not (wakes_blas(spec) if dtype == FLOAT32 else flops >= MIN_NARROW_FLOPS) and (len(shape) == 2 or flops < MIN_BATCH_FLOPS):
                 return None
             library = library_for(dtype)
+            rows, columns, inner = spec.sizes
+            if library and dtype == FLOAT32 and len(shape) == 2 and inner > 1 and min(rows, columns) == 1 and max(rows, columns) * inner <= LARGE_VECTOR_PRODUCT:
+                run = blas.alone(fallback)
+                if run is not None:
+                    return run
             plan = matmul.matmul(library, spec) if library else None
             return plan and plan.run
 
         return _remembering(op, fallback, _shapes_2, prepare)
 
     return maker
+
+
+def sum_of_products(op: Operation, fallback: Kernel) -> Kernel | None:
+    """_SumOfProducts: products that add to one result."""
+    count = op.attrs["N"]
+    if op.attrs["T"].np != FLOAT32:
+        return None
+
+    def key_of(*inputs: np.ndarray) -> Any:
+        return [x.shape for x in inputs]
+
+    def prepare(*inputs: np.ndarray) -> Kernel | None:
+        a, b = inputs[:count], inputs[count:]
+        rows, columns = a[0].shape[1], b[0].shape[1]
+        if any(x.ndim != 2 or y.ndim != 2 or not x.size or not y.size for x, y in zip(a, b, strict=True)):
+            return None
+        if any(x.shape != (len(y), rows) or y.shape[1] != columns for x, y in zip(a, b, strict=True)):
+            return None
+        library = library_for(FLOAT32)
+        if library is None:
+            return None
+        plans = [matmul.Gemm(library, matmul.Spec(x.shape, y.shape, True, False, FLOAT32)) for x, y in zip(a, b, strict=True)]
+
+        def run(*inputs: np.ndarray) -> np.ndarray:
+            total = plans[0].run(inputs[0], inputs[count])
+            for i in range(1, count):
+                plans[i].add_to(total, 1.0, inputs[i], inputs[count + i])
+            return total
+
+        return run
+
+    return _remembering(op, fallback, key_of, prepare)
 
 
 # -- pooling ------------------------------------------------------------------------------------------------------------
@@ -454,6 +497,7 @@ MAKERS: dict[str, Callable[[Operation, Kernel], Kernel | None]] = {
     "Conv2D": conv_forward(False),
     "Conv2DBackpropInput": conv_backward_input(False),
     "Conv2DBackpropFilter": conv_backward_filter(False),
+    "_MklNativeConv2DBackpropFilterWithBias": conv_backward_filter(False, has_bias=True),
     "Conv2DBackpropInputV2": conv_backward_input(False, from_sizes=False),
     "Conv2DBackpropFilterV2": conv_backward_filter(False, from_sizes=False),
     "DepthwiseConv2dNative": conv_forward(True),
@@ -466,6 +510,7 @@ MAKERS: dict[str, Callable[[Operation, Kernel], Kernel | None]] = {
     "BatchMatMul": product("adj_x", "adj_y", ["T"], same_batches=True),
     "BatchMatMulV2": product("adj_x", "adj_y", ["T"]),
     "BatchMatMulV3": product("adj_x", "adj_y", ["Ta", "Tb", "Tout"]),
+    "_SumOfProducts": sum_of_products,
     "MaxPool": pool_forward(lib.POOLING_MAX),
     "MaxPool3D": pool_forward(lib.POOLING_MAX),
     "MaxPoolGrad": max_pool_backward,

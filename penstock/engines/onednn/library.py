@@ -11,7 +11,7 @@ Threads
 - Each thread of ours that calls the library has OpenMP threads of its own. Two calls at the same time, each on all cores, would wait for
   each other's threads at every turn; so calls that use several threads take turns (`all_cores`).
 - OpenMP's threads would spin for milliseconds after each parallel region, which ruins everything else on a busy machine. libgomp reads
-  its settings when it is loaded; ours is a spin of some microseconds, unless the user has set OMP_WAIT_POLICY or GOMP_SPINCOUNT.
+  its settings when it is loaded; ours is a spin of a fraction of a millisecond, unless the user has set OMP_WAIT_POLICY or GOMP_SPINCOUNT.
 - OpenMP does not survive a fork. In a child whose parent has already used the library, kernels are NumPy's, and the log says so.
 """
 
@@ -33,8 +33,9 @@ from penstock.engines.memory import keep_freed_memory
 log = logging.getLogger("penstock.engines")
 
 PACKAGE = "onednn-cpu-gomp"
-SPIN = "1000"
-"""GOMP_SPINCOUNT: about 50 us, enough for threads to meet at the end of a region and to be there for the next kernel."""
+SPIN = "3000"
+"""GOMP_SPINCOUNT: about 150 us. The threads are then still there for the next kernel of a step, with some Python in between; to wake
+one that sleeps takes 50 us, as long as a product of medium size. Longer would only hurt what runs after the step."""
 
 # -- the published numbers ----------------------------------------------------------------------------------------------
 
@@ -48,8 +49,8 @@ BINARY_ADD, BINARY_MUL = 0x1FFF0, 0x1FFF1
 USE_GLOBAL_STATS, USE_SCALE, USE_SHIFT, FUSE_NORM_RELU = 0x1, 0x2, 0x4, 0x8
 
 ELTWISE = {
-    "relu": 0x20, "tanh": 0x21, "elu": 0x22, "linear": 0x26, "softplus": 0x27, "sigmoid": 0x29, "gelu_tanh": 0x2B, "swish": 0x2C,
-    "clip": 0x2E, "gelu_erf": 0x31,
+    "relu": 0x20, "tanh": 0x21, "elu": 0x22, "sqrt": 0x25, "linear": 0x26, "softplus": 0x27, "sigmoid": 0x29, "gelu_tanh": 0x2B, "swish": 0x2C,
+    "clip": 0x2E, "pow": 0x30, "gelu_erf": 0x31,
 }  # fmt: skip
 """Elementwise functions that can follow a convolution or a product; each takes two numbers, alpha and beta."""
 
@@ -133,6 +134,7 @@ _PROTOTYPES: dict[str, tuple[Any, ...]] = {
     "dnnl_layer_normalization_backward_primitive_desc_create": (_OUT, _H, c_int, _H, _H, _H, _H, c_float, c_uint, _H, _H),
     "dnnl_softmax_forward_primitive_desc_create": (_OUT, _H, c_int, c_int, _H, _H, c_int, _H),
     "dnnl_matmul_primitive_desc_create": (_OUT, _H, _H, _H, _H, _H, _H),
+    "dnnl_binary_primitive_desc_create": (_OUT, _H, c_int, _H, _H, _H, _H),
 }  # fmt: skip
 _SGEMM = (c_char, c_char, c_int64, c_int64, c_int64, c_float, _H, c_int64, _H, c_int64, c_float, _H, c_int64)
 

@@ -15,7 +15,7 @@ from penstock.engines.memory import address, aligned_empty
 from penstock.engines.onednn import library as lib
 from penstock.engines.onednn.library import Library, OneDnnError
 from penstock.engines.onednn.plan import FLOPS_PER_US, Reordered, contiguous, planned, strides_of, threads_for
-from penstock.engines.onednn.primitives import FLOAT32, Add, Maker, PostOps
+from penstock.engines.onednn.primitives import FLOAT32, Maker, PostOps
 
 FEW_ROWS = 16
 
@@ -59,14 +59,18 @@ class Gemm:
         library.used = True
 
     def run(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        a, b = contiguous(a), contiguous(b)
         c = aligned_empty(self.shape, FLOAT32)
+        self.add_to(c, 0.0, a, b)
+        return c
+
+    def add_to(self, c: np.ndarray, factor: float, a: np.ndarray, b: np.ndarray) -> None:
+        """c = factor * c + a @ b"""
+        a, b = contiguous(a), contiguous(b)
         library = self.library
-        operands = (address(a), self._lda, address(b), self._ldb, 0.0, address(c), self._ldc)
+        operands = (address(a), self._lda, address(b), self._ldb, factor, address(c), self._ldc)
         status = library.run(self.threads, library.sgemm, *self._head, *operands)
         if status:
             raise OneDnnError("sgemm", status)
-        return c
 
 
 def _across(dims: Sequence[int], rank: int, transpose: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -94,10 +98,7 @@ class MatMul:
         args = [(lib.ARG_SRC, src), (lib.ARG_WEIGHTS, weights), (lib.ARG_DST, dst)]
         if bias is not None:
             args.append((lib.ARG_BIAS, bias))
-        for i, op in enumerate(post_ops):
-            if isinstance(op, Add):
-                args.append((lib.ARG_POST_OP * (i + 1) | lib.ARG_SRC_1, m.md(op.dims, op.strides, spec.dtype)))
-        self.main = m.primitive(pd, args)
+        self.main = m.primitive(pd, [*args, *m.post_op_args(post_ops, spec.dtype)])
         self.weights = Reordered(m, plain, weights)
         self.run = self.run_constant if is_constant else self.run_plain
 

@@ -14,7 +14,7 @@ import numpy as np
 from penstock.engines.memory import address
 from penstock.engines.onednn import library as lib
 from penstock.engines.onednn.library import Library, OneDnnError
-from penstock.engines.onednn.primitives import Buffer, ConstantWeights, Maker, Primitive, buffer, cached
+from penstock.engines.onednn.primitives import Buffer, ConstantWeights, Maker, Primitive, cached, lasting_buffer
 
 FLOPS_PER_US = 1e5
 """A rough figure of one core with AVX-512; only thresholds depend on it."""
@@ -76,10 +76,12 @@ class Reordered:
         self.size = maker.size(target)
         self.constants = ConstantWeights()
 
-    def _laid_out(self, array: np.ndarray) -> Buffer:
-        made = buffer(self.size)
+    def laid_out(self, array: np.ndarray) -> Buffer:
+        """A copy of the array in the primitive's layout."""
+        if self.primitive is None:
+            return _copied(array)
+        made = lasting_buffer(self.size)
         source = contiguous(array)
-        assert self.primitive is not None
         self.primitive.run(address(source), made.address)
         return made
 
@@ -87,11 +89,10 @@ class Reordered:
         """The address of an array that never changes, in the primitive's layout."""
         if self.primitive is None and array.flags.c_contiguous:
             return address(array)
-        if self.primitive is None:
-            return self.constants.get(array, _copied)
-        return self.constants.get(array, self._laid_out)
+        return self.constants.get(array, self.laid_out)
 
 
 def _copied(array: np.ndarray) -> Buffer:
-    copy = np.ascontiguousarray(array)
-    return Buffer(copy, address(copy), copy.nbytes)
+    made = lasting_buffer(array.nbytes)
+    made.array.view(array.dtype).reshape(array.shape)[...] = array
+    return made

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from penstock.engines.memory import ALIGNMENT, address
+from penstock.engines.memory import ALIGNMENT, address, arena
 from penstock.engines.onednn import library as lib
 from penstock.engines.onednn.library import Arg, Dims, Library, OneDnnError
 from penstock.ops.kernels.numeric import BFLOAT16
@@ -50,6 +50,12 @@ def buffer(size: int) -> Buffer:
     array = np.empty(size + ALIGNMENT, np.uint8)
     start = address(array)
     return Buffer(array, start + -start % ALIGNMENT, size)
+
+
+def lasting_buffer(size: int) -> Buffer:
+    """A buffer for what stays, such as weights."""
+    array = arena.take(size)
+    return Buffer(array, address(array), size)
 
 
 class BufferPool:
@@ -97,13 +103,23 @@ class Sum(NamedTuple):
 
 
 class Add(NamedTuple):
-    """Post-op: a tensor of the destination's rank, broadcast along dimensions of size 1, is added."""
+    """Post-op: a tensor of the destination's rank, broadcast along dimensions of size 1, is added; of the destination's type
+    unless `dtype` says otherwise."""
 
     dims: tuple[int, ...]
     strides: tuple[int, ...]
+    dtype: np.dtype | None = None
 
 
-PostOps = tuple[Eltwise | Sum | Add, ...]
+class Multiply(NamedTuple):
+    """Post-op: as `Add`, but a factor."""
+
+    dims: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: np.dtype | None = None
+
+
+PostOps = tuple[Eltwise | Sum | Add | Multiply, ...]
 
 # -- making -------------------------------------------------------------------------------------------------------------
 
@@ -155,9 +171,18 @@ class Maker:
                 elif isinstance(op, Sum):
                     call("dnnl_post_ops_append_sum", ops, op.scale, 0, 0)
                 else:
-                    call("dnnl_post_ops_append_binary", ops, lib.BINARY_ADD, self.md(op.dims, op.strides, dtype))
+                    kind = lib.BINARY_ADD if isinstance(op, Add) else lib.BINARY_MUL
+                    call("dnnl_post_ops_append_binary", ops, kind, self.md(op.dims, op.strides, op.dtype or dtype))
             call("dnnl_primitive_attr_set_post_ops", attr, ops)
         return attr
+
+    def post_op_args(self, post_ops: PostOps, dtype: np.dtype) -> list[tuple[int, int]]:
+        """The arguments that post-ops bring: one for each tensor, in order."""
+        return [
+            (lib.ARG_POST_OP * (i + 1) | lib.ARG_SRC_1, self.md(op.dims, op.strides, op.dtype or dtype))
+            for i, op in enumerate(post_ops)
+            if isinstance(op, (Add, Multiply))
+        ]
 
     def pd(self, kind: str, *args: Any) -> int:
         """A primitive descriptor: dnnl_KIND_primitive_desc_create."""
@@ -229,6 +254,10 @@ class Primitive:
         self._free: list[_Set] = []
         self._set_address = library.set_data_handle
         self.handle = library.create("dnnl_primitive_create", pd)
+
+    def descriptor(self, index: int) -> int:
+        """The memory descriptor of an argument."""
+        return self._mds[index]
 
     def _new_set(self) -> _Set:
         library = self.library

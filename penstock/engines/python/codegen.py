@@ -14,20 +14,36 @@ from __future__ import annotations
 
 import itertools
 import linecache
+import math
 from collections.abc import Callable, Sequence
 from types import CodeType, TracebackType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from penstock.engines.python import elementwise
-from penstock.engines.python.elementwise import Fused, find_runs, write_tile
-from penstock.engines.python.expressions import expression, is_pure, makes_new, needed_inputs, original, ufunc_of
-from penstock.engines.python.structure import Assign, Branch, Call, Loop, Structured, Unstructured, structure
+from penstock.engines.python import elementwise, products
+from penstock.engines.python.counters import find_counters
+from penstock.engines.python.elementwise import Fused, find_runs, steps_of, write_tile
+from penstock.engines.python.expressions import (
+    OUT_BY_NAME,
+    expression,
+    is_pure,
+    may_fail,
+    needed_inputs,
+    original,
+    ufunc_of,
+    variables_read,
+    without_dimensions,
+)
+from penstock.engines.python.facts import find_owned, find_sure
+from penstock.engines.python.stacks import find_stacks, stack_line
+from penstock.engines.python.structure import Assign, Branch, Call, Loop, Offloaded, Structured, Unstructured, structure
 from penstock.graph.ir import Operation, Tensor
 from penstock.ops.context import DEAD
 from penstock.ops.control_flow import predicate
 
+SMALL, MOST_SPARES = 16384, 32
+"""Arrays of up to so many bytes are kept, so many of a kind, for later results."""
 PART = 400
 """Statements of one generated function."""
 
@@ -49,6 +65,17 @@ class Blame(NamedTuple):
     loop: tuple[str, int] | None
 
 
+class Offload(Protocol):
+    """An engine that takes statements over."""
+
+    keeps_values: bool
+    """Whether values may be elsewhere than in NumPy's arrays between statements: then every node's line is a call of its kernel."""
+
+    def split(self, block: list, root: Callable[[Tensor], Tensor], constants: dict[Tensor, Any], results: list[Tensor]) -> list:
+        """The block with Offloaded statements in it."""
+        ...
+
+
 class Code:
     """A compiled region. `results` are the indexes of its _Retvals; `source` is for people."""
 
@@ -61,6 +88,7 @@ class Code:
         self.has_loops = False
         self.run: Callable[..., tuple] = _not_compiled
         self.shortened: set[Operation] = set()  # nodes whose line is not a call of their kernel
+        self.words: dict[Operation, str] = {}  # what to say if the line of such a node fails, where its kernel cannot
         self._lines: dict[int, tuple[Any, list[str], tuple[str, str] | None]] = {}
         self._globals: dict[str, Any] = {}
         self._filename = ""
@@ -98,14 +126,15 @@ def generate(
     read_ref: Callable[..., Any] | None = None,
     inputs: Sequence[Tensor] = (),
     outputs: Sequence[Tensor] = (),
+    offload: Offload | None = None,
 ) -> Code:
     """The code for `nodes`, in topological order. Raises structure.Unstructured.
 
     Arguments are the region's `inputs` first, then its _Args by index; results are `outputs` first, then its _Retvals.
-    `read_ref(ref, deref, name)` reads a reference variable for nodes that have no kernel.
+    `read_ref(ref, deref, name)` reads a reference variable for nodes that have no kernel. `offload` may take parts over.
     """
     code = Code(name)
-    _Writer(nodes, structure(nodes), code, read_ref, inputs, outputs).write()
+    _Writer(nodes, structure(nodes), code, read_ref, inputs, outputs, offload).write()
     return code
 
 
@@ -118,8 +147,12 @@ class _Writer:
         read_ref: Any,
         inputs: Sequence[Tensor],
         outputs: Sequence[Tensor],
+        offload: Offload | None,
     ) -> None:
         self.nodes = nodes
+        self.offload = offload
+        self.on_host = offload is None or not offload.keeps_values
+        self.programs: list[tuple[Offloaded, tuple[int, ...], str]] = []
         self.block = structured.block
         self.alias = structured.alias
         self.guards = structured.guards
@@ -130,6 +163,9 @@ class _Writer:
         self.inputs = inputs
         self.outputs = outputs
         self.names: dict[Tensor, str] = {}
+        self.free: list[str] = []  # names whose value nobody needs any more; see `_let_go`
+        self.n_names = 0
+        self.spares: dict[Any, list[str]] = {}  # small arrays that nobody needs any more: results are written into them
         self.globals: dict[str, Any] = {
             "DEAD": DEAD,
             "predicate": predicate,
@@ -151,9 +187,21 @@ class _Writer:
         code.may_die = any(self.guards.get(t) for t in self.result_tensors)
         self._leave_out_unread()
         self._leave_out_broadcasts()
-        self.block = find_runs(self.block, self._root, self._read_at_end())
+        if self.offload is not None:
+            known = {t: self.globals[name] for t, name in self.constants_of.items()}
+            self.block = self.offload.split(self.block, self._root, known, self._read_at_end())
+        self.stacks = find_stacks(_paths(self.block, ()), self._reads, self._root, self._read_at_end(), self.constants_of, self.globals)
+        # What a push gives is what was pushed. Runs know values by their names, so this comes before them.
+        self.alias.update((op.outputs[0], op.inputs[1]) for op in self.stacks if op.type == "StackPushV2")
+        self.block = self._with_runs(self.block)
+        if self.on_host:
+            self._with_products(args)
         self._find_kills()
-        self._find_owned()
+        statements = list(_paths(self.block, ()))
+        self.owned = find_owned(statements, self._reads, self._root)
+        fed = [t for _, t in args if t.op.type in _ARGS]
+        self.counters = find_counters(statements, self._reads, self._root, self._read_at_end(), self._constant)
+        self.sure = find_sure(statements, self._root, [*self.constants_of, *fed], self.stacks)
         n = len(self.block)
         if n <= PART + PART // 2:
             self.lines.append("def region(ctx, args, stop):")
@@ -162,7 +210,61 @@ class _Writer:
             self._return(self._value)
         else:
             self._in_parts(args, n)
+        for statement, path, name in self.programs:
+            self._host_form(statement, path, name)
         self._compile()
+
+    def _with_runs(self, block: list) -> list:
+        """The block with elementwise runs; those of offloaded statements are runs of their host form."""
+        if not self.on_host:
+            return block
+        inside = [sub for s in block for sub in _walk(s) if isinstance(sub, Offloaded)]
+        block = find_runs(block, self._root, [*self._read_at_end(), *(t for s in inside for t in s.inputs)])
+        return [
+            s._replace(host=find_runs(s.host, self._root, s.outputs)) if isinstance(s, Offloaded) else s for s in block
+        ]
+
+    def _with_products(self, args: list[tuple[int, Tensor]]) -> None:
+        if sum(node.op.type == "MatMul" for node in self.nodes) < products.FEWEST:
+            return
+        given = [*self.constants_of, *(t for _, t in args if t.op.type in _ARGS)]
+        sure = find_sure(list(_paths(self.block, ())), self._root, given)
+        known = {t: self.globals[name] for t, name in self.constants_of.items()}
+        readers: dict[Tensor, int] = {}
+        for tensor in (*self._read_at_end(), *(t for _, s in _paths(self.block, ()) for t in self._reads(s))):
+            root = self._root(tensor)
+            readers[root] = readers.get(root, 0) + 1
+        self.block = products.find_products(self.block, self._root, sure, known, readers)
+
+    def _products(self, group: products.Products, indent: int) -> None:
+        inputs = [self._value(t) for t in group.inputs]
+        names = [self._name(t) if t in self.used else "_" for t in group.outputs]
+        call = f"{self._global(products.Runner(group), 'products')}({', '.join(inputs)})"
+        last = group.nodes[-1]
+        self._line(indent, f"{', '.join(names)}{',' if len(names) == 1 else ''} = {call}  # {products.describe(group)}", last, self._told(last.op.inputs))
+
+    def _offloaded(self, statement: Offloaded, path: tuple[int, ...], indent: int) -> None:
+        name = f"host_{len(self.programs)}"
+        self.programs.append((statement, path, name))
+        self.code.needs_ctx = True
+        inputs = [self._value(t) for t in statement.inputs]
+        call = f"{self._global(statement.program, 'program')}({', '.join(['ctx', 'stop', *inputs])})"
+        outputs = [self._name(t) for t in statement.outputs]
+        made = f"{', '.join(outputs)}{',' if len(outputs) == 1 else ''} = " if outputs else ""
+        node = statement.program.node
+        told = [self._value(t) for t in node.op.inputs if self._root(t) in statement.inputs]
+        self._line(indent, f"{made}{call}  # {statement.program.describe()}: see {name}", node, told)
+
+    def _host_form(self, statement: Offloaded, path: tuple[int, ...], name: str) -> None:
+        """A function that computes on the host what the program computes elsewhere."""
+        self._new_function()
+        self.lines += ["", f"def {name}({', '.join(['ctx', 'stop', *(self._name(t) for t in statement.inputs)])}):"]
+        before, self.on_host = self.on_host, True
+        loops, self.loops = self.loops, []
+        self._statements(statement.host, (*path, 0), 0, len(statement.host), 1)
+        self.on_host, self.loops = before, loops
+        outputs = [self._value(t) for t in statement.outputs]
+        self._line(1, f"return ({', '.join(outputs)}{',' if len(outputs) == 1 else ''})")
 
     def _frame_nodes(self) -> list[tuple[int, Tensor]]:
         """Arguments, constants and results: nodes that are no call."""
@@ -175,7 +277,7 @@ class _Writer:
                 args.append((len(self.inputs) + op.attrs["index"], op.outputs[0]))
             elif op.type in _CONSTANTS:
                 value = node.fn()
-                if value.__class__ is np.ndarray and value.ndim == 0 and value.dtype.kind in "biufc":
+                if value.__class__ is np.ndarray and value.ndim == 0 and value.dtype.kind in "biuf":
                     value = value[()]
                 name = self.constants_of[op.outputs[0]] = self._global(value, "c")
                 self.names[op.outputs[0]] = name
@@ -193,7 +295,8 @@ class _Writer:
         return args
 
     def _leave_out_unread(self) -> None:
-        """Pure nodes whose values nobody reads: gradients of feeds, shapes that turned out to be known."""
+        """Pure nodes whose values nobody reads: gradients of feeds, shapes that turned out to be known. One that may fail stays: its
+        error is a result too."""
         kept = {self._root(t) for t in self._read_at_end()}
         while True:
             readers: dict[Tensor, int] = {}
@@ -207,8 +310,10 @@ class _Writer:
                     t in kept or readers.get(t) for t in statement.node.op.outputs
                 ):
                     # A kernel that reads a variable may find it without a value; somebody else must notice that, then.
-                    others = all(readers[self._root(t)] > 1 for t in self._reads(statement))
-                    if is_pure(statement.node, others):
+                    reads = statement.node.op.inputs
+                    variables = [reads[i] for i, _, _ in variables_read(statement.node)] or self._reads(statement)
+                    others = all(readers[self._root(t)] > 1 for t in variables)
+                    if is_pure(statement.node, others) and not may_fail(statement.node):
                         gone.add(statement.node.op)
             if not gone:
                 return
@@ -240,13 +345,15 @@ class _Writer:
                 self.lines.append(f"    {self._name(tensor)} = {self._load(index, tensor)}  # {tensor.op.name}")
 
     def _load(self, index: int, tensor: Tensor) -> str:
-        """An argument; a number that may come as an array without dimensions becomes a NumPy scalar."""
-        return f"args[{index}][()]" if _is_number(tensor) and tensor.op.type in _ARGS else f"args[{index}]"
+        """An argument; a number that may come as an array without dimensions becomes a NumPy scalar. Not a complex one: NumPy
+        multiplies complex scalars and arrays with different rounding."""
+        cheap = _is_number(tensor) and tensor.op.type in _ARGS and tensor.dtype.np.kind != "c"
+        return f"args[{index}][()]" if cheap else f"args[{index}]"
 
     def _return(self, names: Callable[[Tensor], str]) -> None:
         results = [self._result(t, names) for t in self.result_tensors]
         switch = next((self.switch_of[g[0][0]] for g in map(self.guards.get, self.result_tensors) if g), None)
-        inputs = [names(t) for t in switch.op.inputs] if switch is not None else ()
+        inputs = self._told(switch.op.inputs) if switch is not None else ()
         self._line(1, f"return ({', '.join(results)}{',' if len(results) == 1 else ''})", switch, inputs)
 
     def _result(self, tensor: Tensor, names: Callable[[Tensor], str]) -> str:
@@ -271,73 +378,74 @@ class _Writer:
             del bounds[-2]
         parts = list(itertools.pairwise(bounds))
         last = len(parts)
-        read_in: dict[str, list[int]] = {}
-        made_in: dict[str, int] = {}
-        made_by: list[dict[str, None]] = []
+        read_in: dict[Tensor, list[int]] = {}
+        made_in: dict[Tensor, int] = {root: -1 for _, t in args if (root := self._root(t)) in self.used}
+        made_by: list[dict[Tensor, None]] = []
         for p, (a, b) in enumerate(parts):
-            reads, makes = self._names_in(self.block[a:b])
+            reads, makes = self._read_and_made(self.block[a:b])
             made_by.append(makes)
-            for name in reads:
-                read_in.setdefault(name, []).append(p)
-            for name in makes:
-                if made_in.setdefault(name, p) != p:
-                    read_in.setdefault(name, []).append(p)
-        arg_names = [(index, t, self._name(t)) for index, t in args if t in self.used]
-        for _, _, name in arg_names:
-            made_in[name] = -1
+            for tensor in reads:
+                read_in.setdefault(tensor, []).append(p)
+            for tensor in makes:
+                if made_in.setdefault(tensor, p) != p:
+                    read_in.setdefault(tensor, []).append(p)
         for tensor in self._read_at_end():
-            name = self._value(tensor)
-            if name in made_in:
-                read_in.setdefault(name, []).append(last)
-        slots: dict[str, int] = {}
-        for name, made in made_in.items():
-            if any(p > made for p in read_in.get(name, ())):
-                slots[name] = len(slots)
+            root = self._root(tensor)
+            if root in made_in:
+                read_in.setdefault(root, []).append(last)
+        slots: dict[Tensor, int] = {}
+        for tensor, made in made_in.items():
+            if any(p > made for p in read_in.get(tensor, ())):
+                slots[tensor] = len(slots)
         # A Merge may get its value in one of two parts: each hands on what there is.
-        conditional = self._conditional_names()
+        conditional = self._conditional()
         for p, (a, b) in enumerate(parts):
+            self._new_function()
             self.lines.append(f"def part_{p}(ctx, stop, shared):")
-            for name, slot in slots.items():
-                if made_in[name] < p and p in read_in[name]:
-                    self.lines.append(f"    {name} = shared[{slot}]")
-                    if max(read_in[name]) == p:
+            for tensor, slot in slots.items():
+                if made_in[tensor] < p and p in read_in[tensor]:
+                    self.lines.append(f"    {self._name(tensor)} = shared[{slot}]")
+                    if max(read_in[tensor]) == p:
                         self.lines.append(f"    shared[{slot}] = None")
-                elif name in conditional and name in made_by[p]:
-                    self.lines.append(f"    {name} = None")
+                elif tensor in conditional and tensor in made_by[p]:
+                    self.lines.append(f"    {self._name(tensor)} = None")
             self._statements(self.block, (), a, b, 1)
-            for name, slot in slots.items():
-                if name in made_by[p] and max(read_in[name]) > p:
-                    self.lines.append(f"    shared[{slot}] = {name}")
+            for tensor, slot in slots.items():
+                if tensor in made_by[p] and max(read_in[tensor]) > p:
+                    self.lines.append(f"    shared[{slot}] = {self._name(tensor)}")
             self.lines.append("    return None")
             self.lines.append("")
+        self._new_function()
         self.lines.append("def region(ctx, args, stop):")
         self.lines.append(f"    shared = [None] * {len(slots)}")
-        for index, tensor, name in arg_names:
-            if name in slots:
-                self.lines.append(f"    shared[{slots[name]}] = {self._load(index, tensor)}  # {tensor.op.name}")
+        for index, tensor in args:
+            if self._root(tensor) in slots:
+                self.lines.append(
+                    f"    shared[{slots[self._root(tensor)]}] = {self._load(index, tensor)}  # {tensor.op.name}"
+                )
         for p in range(last):
             self.lines.append(f"    part_{p}(ctx, stop, shared)")
-        self._return(lambda t: f"shared[{slots[self._value(t)]}]" if self._value(t) in slots else self._value(t))
+        self._return(lambda t: f"shared[{slots[self._root(t)]}]" if self._root(t) in slots else self._value(t))
 
-    def _conditional_names(self) -> set[str]:
-        """Names that only some way through the program gives a value to."""
+    def _conditional(self) -> set[Tensor]:
+        """Values that only some way through the program makes."""
         certain = {t for s in self.block for t in _makes(s)}
         every = {t for s in self.block for sub in _walk(s) for t in _makes(sub)}
-        return {self._name(t) for t in every - certain if t in self.used}
+        return {t for t in every - certain if t in self.used}
 
-    def _names_in(self, statements: list) -> tuple[dict[str, None], dict[str, None]]:
-        """Names that statements read, and names that they make."""
-        reads: dict[str, None] = {}
-        makes: dict[str, None] = {}
+    def _read_and_made(self, statements: list) -> tuple[dict[Tensor, None], dict[Tensor, None]]:
+        """Values that statements read, and values that they make."""
+        reads: dict[Tensor, None] = {}
+        makes: dict[Tensor, None] = {}
         for statement in statements:
             for sub in _walk(statement):
                 for tensor in self._reads(sub):
                     root = self._root(tensor)
                     if root not in self.constants_of:
-                        reads[self._name(root)] = None
+                        reads[root] = None
                 for tensor in _makes(sub):
                     if tensor in self.used:
-                        makes[self._name(tensor)] = None
+                        makes[tensor] = None
         return reads, makes
 
     def _compile(self) -> None:
@@ -353,6 +461,8 @@ class _Writer:
             exec(piece, self.globals)
         for _, runner, name in self.tiles:
             runner.function = self.globals[name]
+        for statement, _, name in self.programs:
+            statement.program.host = self.globals[name]
         linecache.cache[code._filename] = (len(code.source), None, code.source.splitlines(True), code._filename)
         code.run = self.globals["region"]
 
@@ -368,8 +478,32 @@ class _Writer:
         root = self._root(tensor)
         name = self.names.get(root)
         if name is None:
-            name = self.names[root] = f"v{len(self.names)}"
+            name = self.names[root] = self._new_name()
         return name
+
+    def _told(self, tensors: Sequence[Tensor]) -> list[str]:
+        """The names of values for an error's story; some may be gone already."""
+        return [self.names.get(self._root(t), "_") for t in tensors]
+
+    def _new_name(self) -> str:
+        if self.free:
+            return self.free.pop()
+        self.n_names += 1
+        return f"v{self.n_names - 1}"
+
+    def _new_function(self) -> None:
+        """Another function begins: none of the names so far means anything in it, but for constants."""
+        self.names = dict(self.constants_of)
+        self.free = []
+        self.spares = {}
+        self.n_names = 0
+
+    def _counted(self, op: Operation) -> str:
+        counter, operator, number = self.counters.lines[op]
+        return f"{self._name(counter)} {operator} {number}"
+
+    def _constant(self, tensor: Tensor) -> Any:
+        return self.globals.get(self.constants_of.get(tensor, ""))
 
     def _value(self, tensor: Tensor) -> str:
         return self._name(tensor)
@@ -402,7 +536,7 @@ class _Writer:
         kept = {self._root(t) for t in self._read_at_end()}
         self.used |= kept
         for tensor, paths in places.items():
-            if tensor in kept or tensor in self.constants_of or _is_number(tensor):
+            if tensor in kept or tensor in self.constants_of:
                 continue
             if tensor in made and tensor not in self.used:
                 continue
@@ -422,6 +556,8 @@ class _Writer:
             return [statement.node.op.inputs[statement.index]]
         if isinstance(statement, Fused):
             return [*statement.arrays, *statement.numbers]
+        if isinstance(statement, (Offloaded, products.Products)):
+            return statement.inputs
         if isinstance(statement, Branch):
             return [statement.pred]
         if isinstance(statement, Loop):
@@ -441,14 +577,41 @@ class _Writer:
             elif isinstance(statement, Branch):
                 self._branch(statement, here, indent)
             elif isinstance(statement, Fused):
-                self._fused(statement, indent)
+                self._fused(statement, here, indent)
+            elif isinstance(statement, Offloaded):
+                self._offloaded(statement, here, indent)
+            elif isinstance(statement, products.Products):
+                self._products(statement, indent)
             else:
                 self._loop(statement, here, indent)
-            dying = self.kills.get(here)
-            if dying:
-                self._line(indent, " = ".join(self._name(t) for t in dying) + " = None")
+            self._drop(self._let_go(here), indent)
         if start == stop:
             self._line(indent, "pass")
+        for key in [key for key in self.spares if key[2] == path]:
+            self.free += self.spares.pop(key)
+
+    def _let_go(self, path: tuple[int, ...]) -> list[tuple[str, Tensor]]:
+        """The names of values that are read for the last time at `path` are free from now on. Gives those that hold more than a
+        number: somebody must write over them."""
+        held = []
+        for tensor in self.kills.pop(path, ()):
+            name = self.names.pop(tensor, None)
+            if name is not None:
+                self.free.append(name)
+                if not _is_number(tensor):
+                    held.append((name, tensor))
+        return held
+
+    def _drop(self, held: list[tuple[str, Tensor]], indent: int) -> None:
+        if held:
+            self._line(indent, " = ".join(name for name, _ in held) + " = None")
+
+    def _take(self, name: str, tensor: Tensor) -> str:
+        """Makes a free name the tensor's."""
+        if name in self.free:
+            self.free.remove(name)
+        self.names[tensor] = name
+        return name
 
     def _line(self, indent: int, text: str, node: Any = None, inputs: Sequence[str] = ()) -> None:
         self.lines.append("    " * indent + text)
@@ -467,27 +630,90 @@ class _Writer:
                 if tensor in self.used:
                     self._line(indent, f"{self._name(tensor)} = {value}{comment}", node, inputs)
             return
-        text = expression(node, inputs, self._global, self.globals, self._reusable(node, path))
+        outputs = op.outputs
+        into = None
+        text = None
+        if op in self.counters.lines:
+            text = self._counted(op)
+            if outputs[0].dtype.np.kind == "b":
+                self._drop(self._let_go(path), indent)
+                return  # the loop asks for it itself
+        elif op in self.stacks:
+            text = stack_line(self.stacks[op], op, inputs, self.code.words)
+        elif self.on_host:
+            into = self._reusable(node, path)
+            text = expression(node, inputs, self._global, self.globals, into)
         if text is not None:
             self.code.shortened.add(op)
         else:
-            ctx = ["ctx"] if node.needs_ctx else []
+            ctx = [getattr(node, "context", "ctx")] if node.needs_ctx else []
             self.code.needs_ctx |= node.needs_ctx
             text = f"{self._global(node.fn, 'f')}({', '.join(ctx + inputs)})"
-        outputs = op.outputs
+        if op not in self.code.shortened and self.on_host and self._steps(node, indent, path, inputs, comment):
+            return
+        if variables_read(node) and op in self.code.shortened:
+            # Who writes a variable looks whether somebody holds its array.
+            text += "".join(f"; r{i} = None" for i, _, _ in variables_read(node))
+        held = self._let_go(path)
+        is_named = any(t in self.names for t in outputs)  # somebody who comes later has asked for its name already
         if node.plain:
-            text = f"{self._name(outputs[0])} = {text}" if outputs[0] in self.used else text
+            if outputs[0] in self.used:
+                if is_named:
+                    pass
+                elif into is not None:
+                    held = [(name, t) for name, t in held if name != into]
+                    self._take(into, outputs[0])
+                else:
+                    held = self._spare(held, path)
+                    if held:  # writing over the name of what dies here lets go of it
+                        self._take(held.pop()[0], outputs[0])
+                text = f"{self._name(outputs[0])} = {text}"
         elif outputs:
             names = [self._name(t) if t in self.used else "_" for t in outputs]
+            held = [(name, t) for name, t in held if name not in names]
             text = f"{', '.join(names)}{',' if len(names) == 1 else ''} = {text}"
         self._line(indent, text + comment, node, inputs)
+        self._drop(held if into is None or is_named else self._spare(held, path), indent)
+
+    def _steps(self, node: Any, indent: int, path: tuple[int, ...], inputs: list[str], comment: str) -> bool:
+        """A node of few ufuncs on arrays of one shape: they are written down one by one. True if that is done."""
+        out = node.op.outputs[0] if node.op.outputs else None
+        if out is None or not out.dims or None in out.dims or out not in self.used or ufunc_of(node) is not None:
+            return False
+        steps = steps_of(node)
+        if steps is None or len(steps) > 4 or any(self._root(t).dims != out.dims or self._root(t) not in self.sure for t in node.op.inputs):
+            return False
+        self.code.shortened.add(node.op)
+        name = self._name(out)  # before inputs die: their names are needed by later steps
+        last = None
+        for step in steps:
+            names = []
+            for operand in step.operands:
+                if isinstance(operand, Tensor):
+                    names.append(self._value(operand))
+                elif operand.__class__ is int:
+                    names.append(name)
+                else:
+                    names.append(without_dimensions(self._global(operand, "c"), self.globals))
+            into = [] if last is None or last.dtype != step.dtype or step.ufunc in OUT_BY_NAME else [name]
+            call = f"{self._global(step.ufunc, step.ufunc.__name__ + '_')}({', '.join(names + into)})"
+            self._line(indent, f"{name} = {call}{comment}", node, inputs)
+            last = step
+        self._drop(self._spare(self._let_go(path), path), indent)
+        return True
 
     def _reusable(self, node: Any, path: tuple[int, ...]) -> str | None:
-        """An input whose array the node may write its result into: it dies here, it is an array that this function made, nobody
-        can have kept it or a view of it, and its size is right."""
-        out = node.op.outputs[0] if node.op.outputs else None
-        if out is None or not out.dims or None in out.dims:
+        """The name of an array into which the node's ufunc may write its result: one that this function made, that nobody needs any
+        more and nobody can have kept, nor a view of it, and whose size is right."""
+        ufunc = ufunc_of(node)
+        if not path or ufunc is None or ufunc.nin != len(node.op.inputs) or ufunc.nout != 1:
             return None
+        out = node.op.outputs[0]
+        if not out.dims or out not in self.sure or out not in self.used or None in out.dims:
+            return None
+        is_small = _n_bytes(out) <= SMALL
+        if is_small and ufunc in OUT_BY_NAME:
+            return None  # naming an argument costs what it would win
         inputs = {self._root(t) for t in node.op.inputs}
         for tensor in self.kills.get(path, ()):
             if (
@@ -497,27 +723,27 @@ class _Writer:
                 and self.owned.get(tensor) == path[:-1]
             ):
                 return self._name(tensor)
-        return None
+        spares = self.spares.get((out.dims, out.dtype, path[:-1])) if is_small else None
+        return spares.pop() if spares else None
 
-    def _find_owned(self) -> None:
-        """Arrays that are new when their node has run, and whose readers all make new arrays: nobody else ever holds them."""
-        shared: set[Tensor] = set()
-        fresh: dict[Tensor, tuple[int, ...]] = {}
-        for path, statement in _paths(self.block, ()):
-            if isinstance(statement, Call):
-                new = makes_new(statement.node)
-                if new and statement.node.plain:
-                    fresh[statement.node.op.outputs[0]] = path[:-1]
-            else:
-                new = isinstance(statement, Fused)
-            if not new:
-                shared.update(self._root(t) for t in self._reads(statement))
-        self.owned = {tensor: path for tensor, path in fresh.items() if tensor not in shared}
+    def _spare(self, held: list[tuple[str, Tensor]], path: tuple[int, ...]) -> list[tuple[str, Tensor]]:
+        """Keeps small arrays for later results; gives what is something else."""
+        others = []
+        for name, tensor in held:
+            if self.owned.get(tensor) == path[:-1] and tensor in self.sure and tensor.dims and None not in tensor.dims:
+                spares = self.spares.setdefault((tensor.dims, tensor.dtype, path[:-1]), [])
+                if _n_bytes(tensor) <= SMALL and len(spares) < MOST_SPARES:
+                    spares.append(name)
+                    self.free.remove(name)
+                    continue
+            others.append((name, tensor))
+        return others
 
-    def _fused(self, run: Fused, indent: int) -> None:
+    def _fused(self, run: Fused, path: tuple[int, ...], indent: int) -> None:
         """Tiles if the arrays are as big and as equal as they should be, else the calls one by one."""
         name = f"tile_{len(self.tiles)}"
-        lines, runner = write_tile(run, name, self._root, self._global)
+        dying = {t for t in self.kills.get(path, ()) if t in self.sure and self.owned.get(t) == path[:-1]}
+        lines, runner = write_tile(run, name, self._root, self._global, dying)
         self.tiles.append((lines, runner, name))
         arrays, numbers = [self._value(t) for t in run.arrays], [self._value(t) for t in run.numbers]
         tests = [
@@ -543,6 +769,8 @@ class _Writer:
             self._call(node, indent + 1)
             if i in dies:
                 self._line(indent + 1, " = ".join(sorted(dies[i])) + " = None")
+        for tensor in own:
+            self.free.append(self.names.pop(tensor))
 
     def _assign(self, statement: Assign, indent: int) -> None:
         node, index = statement
@@ -551,7 +779,7 @@ class _Writer:
         comment = f"  # {op.name} = Merge"
         row = next((row for row in node.refs if row[0] == index), None)
         value = source if row is None else f"read_ref({source}, {row[1]}, {row[2]!r})"
-        inputs = [self._value(t) for t in op.inputs]
+        inputs = self._told(op.inputs)
         wrote = False
         if op.outputs[0] in self.used:
             self._line(indent, f"{self._name(op.outputs[0])} = {value}{comment}", node, inputs)
@@ -566,7 +794,7 @@ class _Writer:
 
     def _branch(self, statement: Branch, path: tuple[int, ...], indent: int) -> None:
         pred = self._predicate(statement.pred, statement.switch)
-        inputs = [self._value(t) for t in statement.switch.op.inputs]
+        inputs = self._told(statement.switch.op.inputs)
         if statement.yes:
             self._line(indent, f"if {pred}:  # {statement.pred.name}", statement.switch, inputs)
             self._statements(statement.yes, (*path, 0), 0, len(statement.yes), indent + 1)
@@ -591,21 +819,26 @@ class _Writer:
         live = [(op, first, next_) for op, first, next_ in carried if op.outputs[0] in self.used]
         self._line(indent, f"# while {loop.name}")
         if live:
-            self._line(indent, self._together([op.outputs[0] for op, _, _ in live], [first for _, first, _ in live]))
+            numbers = self.counters.first
+            targets = [self._name(op.outputs[0]) for op, _, _ in live]
+            sources = [str(numbers[op.outputs[0]]) if op.outputs[0] in numbers else self._value(first) for op, first, _ in live]
+            self._line(indent, f"{', '.join(targets)} = {', '.join(sources)}")
             inside = {
                 self._root(t) for k in (loop.cond, loop.body) for s in k for sub in _walk(s) for t in self._reads(sub)
             }
             firsts = {self._root(first) for _, first, _ in live} - inside
-            over = [self._name(t) for t in self.kills.get(path, ()) if t in firsts]
+            over = [self._name(t) for t in self.kills.get(path, ()) if t in firsts and not _is_number(t)]
             if over:
                 self._line(indent, " = ".join(over) + " = None")
         indexes = [op.outputs[1] for op, _, _ in carried if op.outputs[1] in self.used]
         for tensor in indexes:
             self._line(indent, f"{self._name(tensor)} = {self._global(np.int32(0), 'c')}")
-        again = self._value(loop.again)
-        if self._root(loop.again).dims != ():
+        tested = self._root(loop.again)
+        is_counted = tested.op in self.counters.lines
+        again = self._counted(tested.op) if is_counted else self._value(loop.again)
+        if tested.dims != ():
             again = f"predicate({again})"
-        inputs = [self._value(loop.again)]
+        inputs = [] if is_counted else [self._value(loop.again)]
         counter = f"n{len(self.loops)}"
         self._line(indent, f"for {counter} in count():  # so that an error can tell the round")
         inner = indent + 1
@@ -614,9 +847,18 @@ class _Writer:
             self._statements(loop.cond, (*path, 0), 0, len(loop.cond), inner)
         self._line(inner, f"if not {again}: break", loop.loop_cond, inputs)
         self._line(inner, "if stop.is_cancelled: raise Cancelled")
+        # A counter is counted in its place: nobody reads the old number after that.
+        counted = [(self._root(next_), op.outputs[0]) for op, _, next_ in live if op.outputs[0] in self.counters.first]
+        self.names.update((next_, self._name(counter)) for next_, counter in counted)
         if loop.body:
             self._statements(loop.body, (*path, 1), 0, len(loop.body), inner)
-        moved = [(op.outputs[0], next_) for op, _, next_ in live if self._root(next_) is not self._root(op.outputs[0])]
+        for next_, _ in counted:
+            del self.names[next_]
+        moved = [
+            (op.outputs[0], next_)
+            for op, _, next_ in live
+            if self._root(next_) is not self._root(op.outputs[0]) and op.outputs[0] not in self.counters.first
+        ]
         if moved:
             self._line(inner, self._together([to for to, _ in moved], [source for _, source in moved]))
             dying = self._only_carried(loop, [source for _, source in moved])
@@ -656,12 +898,14 @@ def _makes(statement: Any) -> list[Tensor]:
         return statement.node.op.outputs
     if isinstance(statement, Loop):
         return [t for merge, _, _ in statement.carried for t in merge.op.outputs]
-    if isinstance(statement, Fused):
+    if isinstance(statement, (Fused, Offloaded, products.Products)):
         return statement.outputs
     return []
 
 
 def _subblocks(statement: Any) -> tuple[list, ...]:
+    if isinstance(statement, Offloaded):
+        return (statement.host,)
     if isinstance(statement, Branch):
         return (statement.yes, statement.no)
     if isinstance(statement, Loop):
@@ -699,6 +943,10 @@ def _without(block: list, silent: set[Operation]) -> list:
             continue
         result.append(statement)
     return result
+
+
+def _n_bytes(tensor: Tensor) -> int:
+    return math.prod(tensor.dims) * tensor.dtype.np.itemsize  # type: ignore[arg-type]
 
 
 def _is_number(tensor: Tensor) -> bool:

@@ -12,13 +12,14 @@ tiles' sums are. Tiles depend on the size alone, so results do not depend on the
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from penstock.engines.python.expressions import original, ufunc_of
-from penstock.engines.python.structure import Branch, Call, Loop
+from penstock.engines.memory import keep_freed_memory
+from penstock.engines.python.expressions import original, ufunc_of, variables_read
+from penstock.engines.python.structure import Assign, Branch, Call, Loop, Offloaded
 from penstock.graph.ir import Operation, Tensor
 
 MIN_SIZE = 1 << 16
@@ -56,7 +57,7 @@ class Step(NamedTuple):
 def steps_of(node: Any) -> list[Step] | None:
     """The ufuncs that compute a node bit for bit as its kernel does; None if there are none."""
     op: Operation = node.op
-    if len(op.outputs) != 1 or not op.inputs:
+    if len(op.outputs) != 1 or not op.inputs or variables_read(node):
         return None
     dtype = op.outputs[0].dtype.np
     ufunc = ufunc_of(node)
@@ -207,7 +208,7 @@ def _collect(waiting: list, dims: Any, steps: dict, root: Callable[[Tensor], Ten
                     blocked.add(op.outputs[0])
                     continue
         rest.append(statement)
-        blocked.update(_outputs(statement))
+        blocked.update(outputs_of(statement))
     return batch, sums, rest
 
 
@@ -259,16 +260,20 @@ def _inputs(statement: Any) -> Sequence[Tensor]:
         return [statement.pred]
     if isinstance(statement, Loop):
         return [statement.again, *(t for _, first, again in statement.carried for t in (first, again))]
+    if isinstance(statement, Offloaded):
+        return statement.inputs
     return statement.node.op.inputs
 
 
-def _outputs(statement: Any) -> list[Tensor]:
+def outputs_of(statement: Any) -> list[Tensor]:
     made: list[Tensor] = []
     for inner in _everything([statement]):
         if isinstance(inner, Loop):
             made += [t for merge, _, _ in inner.carried for t in merge.op.outputs]
-        elif not isinstance(inner, Branch):
+        elif isinstance(inner, (Call, Assign)):
             made += inner.node.op.outputs
+        elif not isinstance(inner, Branch):
+            made += inner.outputs
     return made
 
 
@@ -276,9 +281,10 @@ def _outputs(statement: Any) -> list[Tensor]:
 
 
 def write_tile(
-    run: Fused, name: str, root: Callable[[Tensor], Tensor], name_of: Callable[[Any, str], str]
+    run: Fused, name: str, root: Callable[[Tensor], Tensor], name_of: Callable[[Any, str], str], dying: Container[Tensor] = ()
 ) -> tuple[list[str], Runner]:
-    """The source of the function that computes one tile, and the Runner that will call it (its `function` is still to be set)."""
+    """The source of the function that computes one tile, and the Runner that will call it (its `function` is still to be set). Arrays that
+    are `dying` may be written into."""
     lines = [f"def {name}(a, b, arrays, numbers, outputs, buffers, sums, number):"]
     where: dict[Any, str] = {}
     for i, tensor in enumerate(run.arrays):
@@ -341,6 +347,13 @@ def write_tile(
         )
     ends = [(_REDUCTIONS[n.op.type], n.op.outputs[0].dtype.np, n.op.type == "Mean") for n in run.reductions]
     runner = Runner([t.dtype.np for t in kept], buffers, ends, len(rows), len(run.arrays))
+    # An input that nobody reads after an output is written may be that output, if nobody else needs it.
+    made_at = {key: i for i, (key, _, _, _) in enumerate(rows)}
+    for i, tensor in enumerate(kept):
+        for j, array in enumerate(run.arrays):
+            if array in dying and array.dtype.np == tensor.dtype.np and last[array] <= made_at[tensor] and j not in runner.into.values():
+                runner.into[i] = j
+                break
     return lines, runner
 
 
@@ -356,13 +369,15 @@ class Runner:
         self.n_steps = n_steps
         self.n_arrays = n_arrays
         self.function: Callable[..., Any] = _serial
+        self.into: dict[int, int] = {}  # outputs that are written into an input
+        keep_freed_memory()
         bytes_each = sum(d.itemsize for d in (*buffers, *outputs)) + n_arrays * 4
         self.tile = min(max(CACHE // max(bytes_each, 1) // 4096 * 4096, 1 << 15), 1 << 17)
 
     def __call__(self, *values: Any) -> tuple[Any, ...]:
         arrays, numbers = [v.reshape(-1) for v in values[: self.n_arrays]], values[self.n_arrays :]
         shape, size = values[0].shape, values[0].size
-        results = [np.empty(shape, dtype) for dtype in self.outputs]
+        results = [np.empty(shape, dtype) for dtype in self.outputs] if not self.into else self._results(values)
         flat = [r.reshape(-1) for r in results]
         tile = self.tile
         if size < 2 * tile:
@@ -380,6 +395,14 @@ class Runner:
             total = ufunc.reduce(parts)
             results.append(np.true_divide(total, dtype.type(size)) if is_mean else total)
         return tuple(results)
+
+    def _results(self, values: tuple[Any, ...]) -> list[np.ndarray]:
+        shape = values[0].shape
+        found = [values[self.into[i]] if i in self.into else None for i in range(len(self.outputs))]
+        return [
+            np.empty(shape, dtype) if array is None or not array.flags.c_contiguous else array
+            for array, dtype in zip(found, self.outputs)
+        ]
 
     def _buffers(self, tile: int) -> list[np.ndarray]:
         """This thread's buffers, as arrays of the types that are needed."""

@@ -2,6 +2,8 @@
 
     z = x + y             a ufunc of two numbers whose static shape is (): Python's operator skips the machinery for arrays
     z = add(x, y)         a ufunc of arrays, without the kernel around it that only words an error
+    z = add(x, c, x)      the same with a constant number, as an array without dimensions (a NumPy scalar would be made one in every
+                          call), written into an array that nobody needs any more
     s = sum(x, (0, 1))    a reduction over constant axes
     r = x.reshape((2, 3)) a Reshape between static shapes
 
@@ -10,6 +12,7 @@ Every form gives bit for bit what the kernel gives. When a line fails, the kerne
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -25,6 +28,9 @@ _OPERATORS = {
 }  # fmt: skip
 _COMPARES = {np.less, np.less_equal, np.greater, np.greater_equal, np.equal, np.not_equal}
 _LOGIC = {np.logical_and: "&", np.logical_or: "|"}
+_BETTER = {np.maximum: ">", np.minimum: "<"}
+OUT_BY_NAME = frozenset((np.maximum, np.minimum))
+"""Ufuncs that take `out` by its name only."""
 _FLOAT_UFUNCS = {
     "RealDiv": np.true_divide,
     "Div": np.true_divide,
@@ -39,6 +45,8 @@ _FRESH = frozenset(("MatMul", "Sum", "Prod", "Max", "Min", "Mean"))
 _PURE = _FRESH | frozenset((
     "Sigmoid", "Relu", "ReluGrad", "TanhGrad", "SigmoidGrad", "BatchMatMul", "BatchMatMulV2", "Shape", "Reshape", "Transpose", "Cast", "Fill",
     "ZerosLike", "OnesLike", "SelectV2", "Prod", "BroadcastTo", "Conv2D", "Conv2DBackpropInput", "Conv2DBackpropFilter", "BiasAdd", "BiasAddGrad",
+    "ShapeN", "DepthwiseConv2dNative", "DepthwiseConv2dNativeBackpropInput", "DepthwiseConv2dNativeBackpropFilter", "_FusedConv2D",
+    "_FusedDepthwiseConv2dNative", "_FusedMatMul",
 ))  # fmt: skip
 
 
@@ -47,9 +55,28 @@ def makes_new(node: Any) -> bool:
     return ufunc_of(node) is not None or (node.op.type in _FRESH and original(node))
 
 
+def derives_shape(node: Any) -> bool:
+    """Whether the static shapes of a node's results follow from those of its inputs."""
+    return ufunc_of(node) is not None or node.op.type in _PURE
+
+
 def is_pure(node: Any, inputs_have_other_readers: bool = False) -> bool:
     """Whether a node need not run if nobody reads what it gives. One that reads a variable need not if others read it too."""
-    return ufunc_of(node) is not None or (node.op.type in _PURE and (inputs_have_other_readers or original(node)))
+    if variables_read(node):
+        return inputs_have_other_readers and (ufunc_of(node) is not None or node.op.type in _PURE)
+    return ufunc_of(node) is not None or (node.op.type in _PURE and (inputs_have_other_readers or original(node) or from_engine(node)))
+
+
+def may_fail(node: Any) -> bool:
+    """Whether a pure node can meet inputs that it refuses. Static shapes were checked when the node was made; with one input there is
+    nothing that could not fit."""
+    op: Operation = node.op
+    if op.type == "MatMul":  # the gradient of a fed batch, whose size is not known
+        a, b = (t.dims for t in op.inputs)
+        if a is not None and b is not None and len(a) == len(b) == 2:
+            inner = a[0 if op.attrs["transpose_a"] else 1]
+            return inner is None or inner != b[1 if op.attrs["transpose_b"] else 0]
+    return len(op.inputs) > 1 and not all(is_fully_defined(t.dims) for t in (*op.inputs, *op.outputs))
 
 
 def needed_inputs(node: Any) -> list[Tensor]:
@@ -65,9 +92,14 @@ def _is_static_reshape(node: Any) -> bool:
     return is_fully_defined(before) and is_fully_defined(after) and np.prod(before) == np.prod(after)
 
 
+def variables_read(node: Any) -> tuple[tuple[int, bool, str | None], ...]:
+    """Which inputs are reference variables whose values the kernel is given: see runtime.kernels.RefInputs."""
+    return getattr(node.fn, "reads", (None, ()))[1]
+
+
 def ufunc_of(node: Any) -> np.ufunc | None:
-    """The ufunc that a node's kernel is, or only wraps to word errors."""
-    fn = node.fn
+    """The ufunc that a node's kernel is, or only wraps to word errors or to read variables."""
+    fn = getattr(node.fn, "reads", (node.fn,))[0]
     if isinstance(fn, np.ufunc):
         return fn
     found = getattr(fn, "ufunc", None)
@@ -75,6 +107,7 @@ def ufunc_of(node: Any) -> np.ufunc | None:
         found is None
         and node.op.type in _FLOAT_UFUNCS
         and node.op.outputs[0].dtype.np.type in _FLOATS
+        and fn is node.fn
         and original(node)
     ):
         return _FLOAT_UFUNCS[node.op.type]
@@ -93,9 +126,24 @@ def expression(
     generated code; `known` holds the values of names that are constants; the result may be written into `reusable`."""
     op: Operation = node.op
     ufunc = ufunc_of(node)
+    variables = variables_read(node)
+    if variables:
+        if ufunc is None or not all(deref for _, deref, _ in variables):
+            return None
+        inputs = list(inputs)
+        for i, _, name in variables:
+            ref = inputs[i]
+            inputs[i] = f"(r{i} if (r{i} := {ref}.value) is not None else read_ref({ref}, True, {name!r}))"
     if ufunc is not None and ufunc.nin == len(inputs) and ufunc.nout == 1:
-        into = [] if reusable is None else [f"out={reusable}"]
-        return _operator(ufunc, op, inputs) or f"{name_of(ufunc, ufunc.__name__ + '_')}({', '.join([*inputs, *into])})"
+        simple = None if variables else _operator(ufunc, op, inputs, name_of)
+        if simple is not None:
+            return simple
+        if op.outputs[0].dims:
+            inputs = [without_dimensions(name, known) for name in inputs]
+        into = [] if reusable is None else [f"out={reusable}" if ufunc in OUT_BY_NAME else reusable]
+        return f"{name_of(ufunc, ufunc.__name__ + '_')}({', '.join([*inputs, *into])})"
+    if op.type == "SelectV2" and original(node) and all(_is_plain_number(t) for t in op.inputs):
+        return f"{inputs[1]} if {inputs[0]} else {inputs[2]}"
     if op.type in _REDUCTIONS and inputs[1] in known and original(node):
         return _reduction(op, inputs, known[inputs[1]], name_of)
     if _is_static_reshape(node):
@@ -103,7 +151,26 @@ def expression(
     return None
 
 
-def _operator(ufunc: np.ufunc, op: Operation, inputs: Sequence[str]) -> str | None:
+def without_dimensions(name: str, known: dict[str, Any]) -> str:
+    """The name of a constant number as an array without dimensions; other names as they are."""
+    value = known.get(name)
+    if not isinstance(value, np.generic):
+        return name
+    return _as_array(name, value, known)
+
+
+def _as_array(name: str, value: np.generic, known: dict[str, Any]) -> str:
+    array = f"{name}_"
+    if array not in known:
+        known[array] = np.asarray(value)
+    return array
+
+
+def _is_plain_number(tensor: Tensor) -> bool:
+    return tensor.dims == () and tensor.dtype.np.type in (*_NUMBERS, np.bool_)
+
+
+def _operator(ufunc: np.ufunc, op: Operation, inputs: Sequence[str], name_of: Callable[[Any, str], str]) -> str | None:
     if any(t.dims != () for t in op.inputs):
         return None
     kinds = {t.dtype.np.type for t in op.inputs}
@@ -115,8 +182,19 @@ def _operator(ufunc: np.ufunc, op: Operation, inputs: Sequence[str]) -> str | No
             return f"{inputs[0]} {_OPERATORS[ufunc]} {inputs[1]}"
         if ufunc in _LOGIC and kind is np.bool_:
             return f"{inputs[0]} {_LOGIC[ufunc]} {inputs[1]}"
-    elif ufunc is np.negative and kind in _FLOATS:
-        return f"-{inputs[0]}"
+        if ufunc in _BETTER and kind in _NUMBERS:
+            # Equal numbers (zeros have signs) and NaN are left to the ufunc.
+            a, b, than = *inputs, _BETTER[ufunc]
+            return f"{a} if {a} {than} {b} else {b} if {b} {than} {a} else {name_of(ufunc, ufunc.__name__ + '_')}({a}, {b})"
+    elif kind in _FLOATS:
+        if ufunc is np.negative:
+            return f"-{inputs[0]}"
+        if ufunc is np.square:
+            return f"{inputs[0]} * {inputs[0]}"
+        if ufunc is np.absolute:
+            return f"abs({inputs[0]})"
+    elif ufunc is np.logical_not and kind is np.bool_:
+        return f"~{inputs[0]}"
     return None
 
 
@@ -133,12 +211,25 @@ def _reduction(op: Operation, inputs: Sequence[str], axes: Any, name_of: Callabl
         op.type in ("Max", "Min") and not (is_fully_defined(x.dims) and np.prod(x.dims))
     ):
         return None
-    reduce = name_of(_REDUCTIONS[op.type].reduce, _REDUCTIONS[op.type].__name__ + "_reduce_")
+    reduce = name_of(_reducer(op.type), _REDUCTIONS[op.type].__name__ + "_reduce_")
+    axis = chosen[0] if len(chosen) == 1 else tuple(chosen)
+    if x.dtype.np.type in _FLOATS and not op.attrs["keep_dims"]:
+        return f"{reduce}({inputs[0]}, {axis!r})"
     kind = name_of(x.dtype.np, "dtype_")
-    return f"{reduce}({inputs[0]}, {tuple(chosen)!r}, {kind}, None, {bool(op.attrs['keep_dims'])})"
+    return f"{reduce}({inputs[0]}, {axis!r}, {kind}, None, {bool(op.attrs['keep_dims'])})"
+
+
+@functools.cache
+def _reducer(op_type: str) -> Callable[..., Any]:
+    return _REDUCTIONS[op_type].reduce  # a new object whenever it is asked for
 
 
 def original(node: Any) -> bool:
     """Whether the node runs the declared kernel, with nothing around it but its attributes."""
     kernel = getattr(node.fn, "func", node.fn)
     return kernel is node.op.op_def.kernel
+
+
+def from_engine(node: Any) -> bool:
+    """Whether the node runs a faster kernel that an engine has offered, with nothing around it."""
+    return getattr(node.fn, "engine", None) is not None

@@ -70,6 +70,16 @@ class Loop(NamedTuple):
     body: list
 
 
+class Offloaded(NamedTuple):
+    """Statements that another engine computes: `program(ctx, stop, *inputs)` gives `outputs`. `host` computes the same here, as a
+    function of its own."""
+
+    program: Any
+    host: list
+    inputs: list[Tensor]
+    outputs: list[Tensor]
+
+
 class Structured(NamedTuple):
     """The statements, whose value each tensor has, the guards of tensors that may be dead, and who asks for each predicate."""
 

@@ -23,6 +23,12 @@ def _one(x: Array) -> Any:
     return x.dtype.type(1)
 
 
+def adam_rate(lr: Any, beta1_power: Any, beta2_power: Any) -> Any:
+    """The learning rate with Adam's correction for moments that began at zero."""
+    one = beta1_power.dtype.type(1)
+    return lr * np.sqrt(one - beta2_power) / (one - beta1_power)
+
+
 def gradient_descent(var: Array, alpha: Any, delta: Array) -> None:
     var -= delta * alpha
 
@@ -119,7 +125,7 @@ def adadelta(var: Array, accum: Array, accum_update: Array, lr: Any, rho: Any, e
 def adam(var: Array, m: Array, v: Array, beta1_power: Any, beta2_power: Any, lr: Any, beta1: Any, beta2: Any, epsilon: Any, grad: Array, *,
          use_nesterov: bool) -> None:  # fmt: skip
     one = _one(var)
-    alpha = lr * np.sqrt(one - beta2_power) / (one - beta1_power)
+    alpha = adam_rate(lr, beta1_power, beta2_power)
     rest = one - beta1
     temp = grad - m
     temp *= rest
@@ -143,7 +149,7 @@ def adam(var: Array, m: Array, v: Array, beta1_power: Any, beta2_power: Any, lr:
 def adam_amsgrad(var: Array, m: Array, v: Array, vhat: Array, beta1_power: Any, beta2_power: Any, lr: Any, beta1: Any, beta2: Any, epsilon: Any,
                  grad: Array) -> None:  # fmt: skip
     one = _one(var)
-    alpha = lr * np.sqrt(one - beta2_power) / (one - beta1_power)
+    alpha = adam_rate(lr, beta1_power, beta2_power)
     m += (grad - m) * (one - beta1)
     v += (grad * grad - v) * (one - beta2)
     np.maximum(vhat, v, out=vhat)

@@ -27,12 +27,19 @@ def check_indices(indices: np.ndarray, limit: int) -> None:
         raise InvalidArgumentError(f"indices{place} = {indices[tuple(where)]} is not in [0, {limit})")
 
 
+FEW = 1000
+"""Up to so many indices, Python's own set is the quickest way to see whether one comes twice."""
+
+
 def passes(indices: np.ndarray) -> Iterator[Any]:
     """Positions in `indices` (a vector), in passes that name no row twice and keep the order of each row's occurrences."""
     n = indices.size
     if n <= 1:
         if n:
             yield slice(None)
+        return
+    if n <= FEW and len(set(indices.tolist())) == n:
+        yield slice(None)
         return
     order = np.argsort(indices, kind="stable")
     ranked = indices[order]

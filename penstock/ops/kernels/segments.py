@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from penstock.ops.kernels.rows import passes
+
 
 def reduce_rows(ufunc: Any, rows: np.ndarray, ids: np.ndarray, count: int, initial: Any) -> np.ndarray:
     """result[i] = `initial` combined with all rows whose id is i; negative ids drop their row."""
@@ -18,10 +20,25 @@ def reduce_rows(ufunc: Any, rows: np.ndarray, ids: np.ndarray, count: int, initi
         rows, ids = rows[keep], ids[keep]
     if ids.size == 0:
         return np.full(result_shape, initial, dtype=rows.dtype)
+    if ufunc is np.add and rows.ndim > 1 and np.bincount(ids).max() <= FEW_IN_A_GROUP:
+        return _add_few(rows, ids, count)
     if ids.size > 1 and (ids[1:] < ids[:-1]).any():
         order = np.argsort(ids, kind="stable")
         rows, ids = rows[order], ids[order]
     return reduce_sorted(ufunc, rows, ids, count, initial)
+
+
+FEW_IN_A_GROUP = 8
+"""So many passes over rows are quicker than NumPy's reduceat, which takes a microsecond a group."""
+
+
+def _add_few(rows: np.ndarray, ids: np.ndarray, count: int) -> np.ndarray:
+    """Sums of groups of few rows each, pass by pass."""
+    result = np.zeros((count, *rows.shape[1:]), rows.dtype)
+    for positions in passes(ids):
+        chosen = ids[positions]
+        result[chosen] += rows[positions]
+    return result
 
 
 def reduce_sorted(ufunc: Any, rows: np.ndarray, ids: np.ndarray, count: int, gap: Any) -> np.ndarray:

@@ -84,18 +84,20 @@ def sparse_softmax_cross_entropy(features, labels):
         )
     if not rows:
         return [np.zeros(0, features.dtype), np.zeros(features.shape, features.dtype)]
-    wrong = (labels < 0) | (labels >= classes)
-    if wrong.any():
+    if np.minimum.reduce(labels) < 0 or np.maximum.reduce(labels) >= classes:
+        wrong = (labels < 0) | (labels >= classes)
         raise errors.InvalidArgumentError(
             f"Received a label value of {labels[wrong][0]} which is outside the valid range of [0, {classes}).  "
             f"Label values: {' '.join(map(str, labels.tolist()))}"
         )
     shifted = _shifted(features)
-    row = np.arange(rows)
-    chosen = shifted[row, labels]
+    flat = shifted.reshape(-1)
+    at = labels + np.arange(0, rows * classes, classes)
+    chosen = flat[at]
     exp = np.exp(shifted, out=shifted)
-    total = np.add.reduce(exp, -1)
-    loss = np.log(total) - chosen
-    exp /= total[:, None]
-    exp[row, labels] -= 1
+    total = np.add.reduce(exp, -1, keepdims=True)
+    exp /= total
+    flat[at] -= 1
+    loss = np.log(total, out=total).reshape(-1)
+    loss -= chosen
     return [narrow(loss, features.dtype), narrow(exp, features.dtype)]

@@ -16,7 +16,9 @@ from penstock.pipeline.optimise.dependencies import clean_dependencies
 from penstock.pipeline.optimise.edit import Edit, roots_of
 from penstock.pipeline.optimise.folding import fold_constants
 from penstock.pipeline.optimise.inlining import inline_functions
+from penstock.pipeline.optimise.remapping import remap
 from penstock.pipeline.optimise.sharing import share_common_subexpressions
+from penstock.pipeline.optimise.sums import sum_products
 
 
 class Pass(NamedTuple):
@@ -35,6 +37,7 @@ PASSES: list[Pass] = [
     Pass("arithmetic", simplify_arithmetic, requires=("inlined",)),
     Pass("common_subexpressions", share_common_subexpressions, requires=("inlined",)),
     Pass("dependencies", clean_dependencies, requires=("inlined",)),
+    Pass("remapping", lambda graph, context: remap(sum_products(graph, context), context), requires=("inlined",)),
 ]
 
 

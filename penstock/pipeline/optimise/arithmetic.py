@@ -13,6 +13,7 @@ import numpy as np
 
 from penstock.graph.ir import Graph, Operation, Tensor
 from penstock.pipeline.optimise.edit import Edit, is_pure
+from penstock.runtime.kernels import is_live
 
 
 class Retype(NamedTuple):
@@ -181,6 +182,8 @@ def simplify_arithmetic(graph: Graph, context: Any) -> Graph:
         rules = RULES.get(op.type)
         if rules is None or not is_pure(op) or op.control_inputs:
             continue
+        if any(t.op.control_inputs for t in op.inputs if t.op.type == "Const"):
+            continue  # the constant makes the node wait for something
         view = View(op, [edit.resolve(t) for t in op.inputs])
         # A value that comes out of control flow must keep the node between it and its consumers.
         for rule in rules:
@@ -206,6 +209,9 @@ def _fits(op: Operation, result: Tensor | Retype) -> bool:
     producer = result.op
     if result.dtype is not op.outputs[0].dtype or producer.device != op.device:
         return False
+    # A reference variable's value now is not its value later: the node takes it.
+    if is_live(result):
+        return op.type in ("Identity", "Snapshot")
     # Switch outputs may be dead and Identity nodes behind them carry control edges for a branch: leave these alone.
     return producer.type not in ("Switch", "RefSwitch", "Enter", "RefEnter", "Merge", "RefMerge", "_SwitchN")
 

@@ -47,6 +47,8 @@ class Edit:
     redirect    tensor -> the tensor to read instead (chains are followed)
     constants   operation -> the values of its outputs, all known
     controls    operation -> its new control inputs, where they change
+    retyped     operation -> the type, inputs and attributes that it gets
+    more_outputs  retyped operation -> tensors that stand for outputs which only its new type has
     why         what was done, one line each, for `explain`
     """
 
@@ -56,6 +58,7 @@ class Edit:
         self.constants: dict[Operation, list[tuple[DType, np.ndarray]]] = {}
         self.controls: dict[Operation, list[Operation]] = {}
         self.retyped: dict[Operation, tuple[str, list[Tensor], dict]] = {}
+        self.more_outputs: dict[Operation, list[Tensor]] = {}
         self.why: list[str] = []
 
     def __bool__(self) -> bool:
@@ -136,8 +139,12 @@ class Edit:
         new = Operation(graph, op.name, OPS[kind], attrs, graph._next_id, op.device)
         graph._next_id += 1
         new.origin = op.origin or op
-        new.outputs = [Tensor(new, t.value_index, t.dtype, t.dims) for t in op.outputs]
-        for old, tensor in zip(op.outputs, new.outputs, strict=True):
+        kept = op.outputs[:1] if new.op_def.plain_output else op.outputs  # further outputs that the new type lacks have no readers
+        new.outputs = [Tensor(new, t.value_index, t.dtype, t.dims) for t in kept]
+        for old in self.more_outputs.get(op, ()):
+            kept = [*kept, old]
+            new.outputs.append(Tensor(new, len(new.outputs), old.dtype, old.dims))
+        for old, tensor in zip(kept, new.outputs, strict=True):
             copier.tensors[old] = tensor
         graph._nodes[op.name] = new
         copier.ops[op] = new

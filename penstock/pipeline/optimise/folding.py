@@ -15,7 +15,7 @@ from penstock.pipeline.optimise.edit import CONTROL_FLOW, Edit, is_pure
 from penstock.shapes import is_fully_defined
 
 LARGEST_RESULT = 10 << 20  # bytes: a folded constant is kept in the executor for good
-_SHAPE_OPS = frozenset(("Shape", "Size", "Rank"))
+_SHAPE_OPS = frozenset(("Shape", "Size", "Rank", "ShapeN"))
 _KEPT = frozenset(("Const", "HostConst", "PlaceholderWithDefault", "StopGradient", "ImmutableConst", "GuaranteeConst"))
 
 
@@ -91,6 +91,9 @@ def _bytes(tensor: Tensor) -> int:
 
 def _fold_shape(op: Operation, edit: Edit, known: dict, no_control_flow: bool) -> None:
     """Shape, Size and Rank need no value, only what is known of their input's shape."""
+    if op.type == "ShapeN":
+        _fold_shapes(op, edit, known, no_control_flow)
+        return
     source = op.inputs[0]
     dims = source.dims
     if not no_control_flow or op.control_inputs or source.dtype._is_ref_dtype or dims is None or source.op.type in ("_Arg", "_Recv", "Placeholder"):
@@ -108,3 +111,19 @@ def _fold_shape(op: Operation, edit: Edit, known: dict, no_control_flow: bool) -
         value = np.array(math.prod(dims), dtype.np)
     edit.constants[op] = [(dtype, value)]
     known[op.outputs[0]] = value
+
+
+def _fold_shapes(op: Operation, edit: Edit, known: dict, no_control_flow: bool) -> None:
+    """ShapeN of inputs whose shapes are all known."""
+    if not no_control_flow or op.control_inputs:
+        return
+    dtype = op.outputs[0].dtype
+    for source in op.inputs:
+        dims = source.dims
+        if dims is None or not is_fully_defined(dims) or max(dims, default=0) > dtype.max or source.dtype._is_ref_dtype:
+            return
+        if source.op.type in ("_Arg", "_Recv", "Placeholder") or not is_pure(source.op):
+            return
+    values = [np.array(source.dims, dtype.np) for source in op.inputs]
+    edit.constants[op] = [(dtype, value) for value in values]
+    known.update(zip(op.outputs, values, strict=True))

@@ -12,13 +12,15 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from time import perf_counter_ns as clock
 from typing import TYPE_CHECKING, Any
 
 from penstock import errors
 from penstock.engines.python import elementwise
 from penstock.engines.python.codegen import Blame, Cancelled, Code, generate
 from penstock.engines.python.structure import PASSES_ON, Unstructured
+from penstock.engines.xla.backend import is_deterministic, to_host
 from penstock.graph import spec
 from penstock.graph.ir import Operation
 from penstock.ops.context import DEAD, OpContext
@@ -35,6 +37,8 @@ WARM = 3
 """Steps before a partition without loops is compiled."""
 AT_ONCE, AT_ONCE_LOOPS = 60, 400
 """Up to so many nodes are compiled in the step that finds them warm; more of them where loops would take longer than that."""
+HOT_NS = 300_000_000
+"""Time that steps have spent in a program before XLA is tried on it: compiling takes about as long."""
 OFF, ON, EAGER = 0, 1, 2
 _OFF_TEXT = "generated code is switched off"
 
@@ -46,7 +50,10 @@ _log = logging.getLogger("penstock.regions")
 def mode() -> int:
     """What PENSTOCK_REGIONS says."""
     text = os.environ.get("PENSTOCK_REGIONS", "1").strip().lower()
-    return OFF if text in ("0", "off", "false") else EAGER if text == "eager" else ON
+    if text in ("0", "off", "false"):
+        return OFF
+    # When code takes over must not depend on how busy the machine is, if results are to repeat.
+    return EAGER if text == "eager" or is_deterministic() else ON
 
 
 class _Never:
@@ -59,13 +66,16 @@ _NEVER = _Never()
 
 
 class CompiledProgram:
-    """A partition as one generated function."""
+    """A partition as one generated function, or several joined ones: then `devices` are theirs."""
 
-    __slots__ = ("code", "n_args")
+    __slots__ = ("code", "devices", "n_args", "stale", "watch")
 
-    def __init__(self, code: Code, n_args: int) -> None:
+    def __init__(self, code: Code, n_args: int, devices: Sequence[Device] | None = None) -> None:
         self.code = code
         self.n_args = n_args
+        self.devices = devices
+        self.watch: HotWatch | None = None
+        self.stale: Compiler | None = None
 
     def run(self, step: Any, device: Device) -> None:
         """Runs the step: arguments out of its call frame, results into it. Raises the first error."""
@@ -74,16 +84,29 @@ class CompiledProgram:
         if len(args) < self.n_args:
             frame.get_arg(self.n_args - 1)
         code = self.code
-        ctx = OpContext(step, device) if code.needs_ctx else None
+        ctx: Any = None
+        if code.needs_ctx:
+            ctx = OpContext(step, device) if self.devices is None else [OpContext(step, d) for d in self.devices]
+        watch = self.watch
+        start = 0 if watch is None else clock()
         token = enter()
         try:
-            results = code.run(ctx, args, step._outer_cancellation or _NEVER)
+            results = code.run(ctx, args, step._cancellation or step._outer_cancellation or _NEVER)
         except Exception as error:
             told = self._explained(error, step, device)
             raise told from told.__cause__
         finally:
             leave(token)
+        if watch is not None:
+            watch.spent += clock() - start
+            if watch.spent > HOT_NS:
+                self.watch = None
+                watch.begin()
+        elif self.stale is not None and self.stale._offload.is_stale:
+            self.stale.again()
         retvals = frame.retvals
+        if self.stale is not None and step.depth:
+            results = [to_host(value) for value in results]  # the caller may be on another device
         if not code.may_die:
             for i, value in zip(code.results, results):
                 retvals[i] = value
@@ -94,18 +117,18 @@ class CompiledProgram:
 
     def _explained(self, error: Exception, step: Any, device: Device) -> errors.OpError:
         if isinstance(error, Cancelled):
-            reason = step._outer_cancellation.reason
+            reason = (step._cancellation or step._outer_cancellation).reason
             return errors.CancelledError("Step was cancelled") if reason is None else as_op_error(reason)
         blame = self.code.blame(error.__traceback__)
         if blame is None:
             return as_op_error(error)
         node, inputs, loop = blame
-        op = node.op
+        op, where = (node.op, device.name) if self.devices is None else (node.told, node.device)
         told = own_words(error, blame, self.code)
         doing = f"running step {step.step_id}"
         if loop is not None:
             doing += f", iteration {loop[1]} of loop '{loop[0]}'"
-        return explain(told, op, device.name, inputs, doing, step.depth == 0)
+        return explain(told, op, where, inputs, doing, step.depth == 0)
 
 
 def _kernels_own(node: Any, inputs: list[Any]) -> Exception | None:
@@ -130,21 +153,35 @@ def _wrong_number(error: ValueError, op: Operation) -> errors.InternalError | No
 
 
 class Compiler:
-    """Watches a partition warm up and compiles it once. `program` is there when it is done."""
+    """Watches a partition warm up and compiles it once. `program` is there when it is done.
 
-    __slots__ = ("_begun", "_limit", "_n_args", "_nodes", "_runs", "program", "reason")
+    On a device that computes through another engine (`kind.offload`), code is there before the first step, and is written anew when a node
+    turns out to have no place in that engine. On a CPU, what is hot gets a second program, parts of which XLA may take over.
+    """
 
-    def __init__(self, nodes: Sequence[NodePlan], n_args: int, has_loops: bool) -> None:
+    __slots__ = ("_begun", "_limit", "_n_args", "_nodes", "_offload", "_runs", "_xla", "program", "reason")
+
+    def __init__(
+        self, nodes: Sequence[NodePlan], n_args: int, has_loops: bool, offload: Any = None, xla: str | None = None
+    ) -> None:
         self.program: CompiledProgram | None = None
         self.reason = _OFF_TEXT
         self._nodes = nodes
         self._n_args = n_args
         self._runs = 0
         self._begun = False
-        chosen = mode()
+        self._offload = offload
+        self._xla = xla
+        chosen = EAGER if offload is not None else mode()
         self._limit = 0 if chosen == EAGER or (has_loops and chosen) else WARM
         if chosen == OFF:
             self._begun = True
+            self._limit = -1
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether a program may still come."""
+        return self.program is None and self._limit >= 0 and self.reason == _OFF_TEXT
 
     def tick(self) -> CompiledProgram | None:
         """One more step is about to run. The program, if there is one now."""
@@ -153,15 +190,30 @@ class Compiler:
         self._runs += 1
         if self._runs > self._limit:
             self._begun = True
-            if mode() == EAGER or len(self._nodes) <= (AT_ONCE_LOOPS if self._limit == 0 else AT_ONCE):
+            eager = self._offload is not None or mode() == EAGER
+            if eager or len(self._nodes) <= (AT_ONCE_LOOPS if self._limit == 0 else AT_ONCE):
                 self.compile()
             else:
                 run_blocking(self.compile)
         return self.program
 
+    def _second(self, offload: Any) -> None:
+        """Puts a program in the first one's place that hands parts to `offload`, if that takes any."""
+        program = self._written(offload)
+        if offload.programs:
+            self.program = program
+
+    def _written(self, offload: Any) -> CompiledProgram:
+        return compiled(self._nodes, self._n_args, offload)
+
+    def again(self) -> None:
+        """Writes the code anew, for the next step: a node has to leave the engine that the code handed it to."""
+        self._offload.is_stale = False
+        self.compile()
+
     def find(self) -> CompiledProgram | None:
         """The program, compiled now if need be."""
-        if self.program is None and mode() != OFF and self.reason == _OFF_TEXT:
+        if self.program is None and (mode() != OFF or self._offload is not None) and self.reason == _OFF_TEXT:
             self.compile()
         return self.program
 
@@ -173,7 +225,12 @@ class Compiler:
         """Compiles now."""
         self._begun = True
         try:
-            self.program = compiled(self._nodes, self._n_args)
+            program = self._written(self._offload)
+            if self._offload is not None:
+                program.stale = self
+            else:
+                program.watch = watch_for(self._second, self._xla, len(self._nodes))
+            self.program = program
         except Unstructured as reason:
             self.reason = str(reason)
             _log.debug("Left to the dataflow executor: %s", reason)
@@ -185,26 +242,97 @@ class Compiler:
             _log.exception("No code was generated for a partition; it runs node by node")
 
 
-def compiled(nodes: Sequence[NodePlan], n_args: int) -> CompiledProgram:
+def compiled(nodes: Sequence[NodePlan], n_args: int, offload: Any = None) -> CompiledProgram:
     """The program of a partition whose nodes are all synchronous. Raises Unstructured."""
     prepare(nodes)
     try:
-        return CompiledProgram(generate(nodes, "partition", read_ref), n_args)
+        return CompiledProgram(generate(nodes, "partition", read_ref, offload=offload), n_args)
     except RecursionError:
         raise Unstructured("control flow is nested too deeply") from None
+
+
+class HotWatch:
+    """Counts the time that steps spend in a program. When it is hot, a second one is written in the background, of which XLA computes the
+    parts that it computes faster; steps go on meanwhile. `write(offload)` writes and installs it."""
+
+    __slots__ = ("_eager", "_write", "spent")
+
+    def __init__(self, write: Callable[[Any], None], eager: bool) -> None:
+        self.spent = HOT_NS if eager else 0
+        self._write = write
+        self._eager = eager
+
+    def begin(self) -> None:
+        from penstock.engines.xla import backend
+
+        if self._eager:
+            self._replace()
+        else:
+            backend.in_background(self._replace)
+
+    def _replace(self) -> None:
+        from penstock.engines.xla.offload import CpuOffload
+
+        try:
+            self._write(CpuOffload(self._eager))
+        except Exception:
+            if spec.enabled:
+                raise
+            _log.exception("No second program was made for a hot partition; the first one goes on")
+
+
+MOST_NODES = 20_000
+"""Of a partition that XLA is tried on: writing down and compiling more would take a core for a long time."""
+
+
+def watch_for(write: Callable[[Any], None], wish: str | None, n_nodes: int) -> HotWatch | None:
+    """A watch, if XLA could take something over. `wish` is the session's (backend.OFF, AUTO, EAGER), None if it leaves it to the environment."""
+    from penstock.engines.xla import backend
+
+    chosen = backend.mode() if wish is None else wish
+    if n_nodes > MOST_NODES:
+        return None
+    if chosen == backend.OFF or not backend.is_available() or (backend.is_deterministic() and chosen != backend.EAGER):
+        return None
+    return HotWatch(write, chosen == backend.EAGER)
 
 
 class RegionKernel:
     """The kernel of a `_Region` node: `kernel(ctx, *inputs)` gives the list of its outputs."""
 
-    __slots__ = ("code",)
+    __slots__ = ("_body", "_nodes", "_offload", "_watch", "code")
 
-    def __init__(self, nodes: Sequence[NodePlan], body: Any) -> None:
+    def __init__(self, nodes: Sequence[NodePlan], body: Any, offload: Any = None, xla: str | None = None) -> None:
         prepare(nodes)
-        self.code = generate(nodes, "region", read_ref, body.inputs, body.outputs)
+        self._nodes = nodes
+        self._body = body
+        self._offload = offload
+        self._watch = None if offload is not None else watch_for(self._second, xla, len(nodes))
+        self.code = self._generated(offload)
+
+    def _generated(self, offload: Any) -> Code:
+        return generate(self._nodes, "region", read_ref, self._body.inputs, self._body.outputs, offload)
+
+    def _second(self, offload: Any) -> None:
+        code = self._generated(offload)
+        if offload.programs:
+            self.code = code
 
     def __call__(self, ctx: OpContext, *inputs: Any) -> tuple:
-        return self.code.run(ctx, inputs, _NEVER)
+        watch = self._watch
+        if watch is not None:
+            start = clock()
+            results = self.code.run(ctx, inputs, _NEVER)
+            watch.spent += clock() - start
+            if watch.spent > HOT_NS:
+                self._watch = None
+                watch.begin()
+            return results
+        results = self.code.run(ctx, inputs, _NEVER)
+        if self._offload is not None and self._offload.is_stale:
+            self._offload.is_stale = False
+            self.code = self._generated(self._offload)
+        return results
 
     def blame(self, error: BaseException) -> tuple[BaseException, Operation, list[Any]] | None:
         """What really failed: the error as its kernel tells it, the node, and the node's inputs."""
@@ -215,6 +343,8 @@ class RegionKernel:
 def own_words(error: BaseException, blame: Blame, code: Code) -> BaseException:
     """The error as the node's kernel tells it, where the generated line says it differently."""
     node = blame.node
+    if node.op in code.words:
+        return errors.InvalidArgumentError(code.words[node.op])
     if node.op in code.shortened:
         return _kernels_own(node, blame.inputs) or error
     if isinstance(error, ValueError) and not node.plain:

@@ -29,6 +29,7 @@ from penstock import errors
 from penstock.ops.context import DEAD, OpContext
 from penstock.runtime.cancellation import at_deadline
 from penstock.runtime.executor.completion import Completion, account, call_on_pool, doing, reason_of
+from penstock.runtime.executor.joined import together
 from penstock.runtime.executor.plan import HEAVY, NOOP, PLAIN, SYNC, NodePlan
 from penstock.runtime.executor.state import Iteration, PartitionState
 from penstock.runtime.executor.step import Step
@@ -533,8 +534,9 @@ class Driver:
         if parent.error is not None or parent.cancelling:
             self.reply(step, errors.CancelledError("Function call was cancelled"))
             return
-        straight = executors[0].plan.straight if len(executors) == 1 else None
-        compiler = executors[0].plan.compiler if len(executors) == 1 and step.collector is None else None
+        whole = together(executors)
+        straight = whole.straight
+        compiler = whole.compiler if step.collector is None else None
         program = (compiler.program or compiler.tick()) if compiler is not None else None
         if straight is not None or program is not None:
             error = None

@@ -125,12 +125,12 @@ class ExecutorPlan:
 
     __slots__ = ("_connected", "_lock", "compiler", "n_args", "n_retvals", "nodes", "root", "roots", "straight", "wide")
 
-    def __init__(self, graph: Graph, device: Device, segment: OpSegment | None) -> None:
+    def __init__(self, graph: Graph, device: Device, segment: OpSegment | None, xla: str | None = None) -> None:
         ops = topological_order(graph)
         self.nodes = [NodePlan(op, i) for i, op in enumerate(ops)]
         is_straight = is_synchronous = True
         for node in self.nodes:
-            _bind(node, device, segment)
+            _bind(node, device, segment, xla)
             if node.kind not in _STRAIGHT_KINDS or node.may_die:
                 is_straight = False
                 is_synchronous = is_synchronous and node.kind != ASYNC and not node.may_die and not node.transfer
@@ -145,15 +145,15 @@ class ExecutorPlan:
         self.straight: StraightProgram | None = straight_program(self.nodes, self.n_args) if is_straight else None
         self.wide = is_straight and _is_wide(self.nodes)
         has_loops = not is_straight and any(node.kind == ENTER for node in self.nodes)
-        self.compiler = Compiler(self.nodes, self.n_args, has_loops) if is_synchronous else None
+        self.compiler = Compiler(self.nodes, self.n_args, has_loops, device.kind.offload(device), xla) if is_synchronous else None
         if not is_straight:
             self.connect()
 
-    def with_regions(self, regions: Regions, device: Device, segment: OpSegment | None) -> ExecutorPlan | None:
+    def with_regions(self, regions: Regions, device: Device, segment: OpSegment | None, xla: str | None = None) -> ExecutorPlan | None:
         """The plan of the same partition with its simple nodes grouped by `regions`; None if that gains nothing."""
         simple = {node.op for node in self.nodes if node.kind in (PLAIN, SYNC, HEAVY) and not node.transfer and not node.may_die}
         graph = regions(self.nodes[0].op.graph, simple.__contains__, carries_ref) if len(simple) > 1 else None
-        return None if graph is None else ExecutorPlan(graph, device, segment)
+        return None if graph is None else ExecutorPlan(graph, device, segment, xla)
 
     def connect(self) -> None:
         """Lays out frames, slots and edges."""
@@ -179,9 +179,9 @@ def topological_order(graph: Graph) -> list[Operation]:
     """All nodes, producers first, otherwise in the order of their creation: the order in which the user wrote them. The back
     edges of loops (out of a NextIteration) do not count; any other cycle is an InvalidArgumentError."""
     ops = sorted(graph, key=lambda op: op.id)
-    position = {op: i for i, op in enumerate(ops)}
-    if all(position[source] < i or _is_next(source) for i, op in enumerate(ops) for source in _sources(op)):
+    if _is_sorted(ops):
         return ops
+    position = {op: i for i, op in enumerate(ops)}
     waiting = [0] * len(ops)
     targets: list[list[int]] = [[] for _ in ops]
     for i, op in enumerate(ops):
@@ -204,6 +204,19 @@ def topological_order(graph: Graph) -> list[Operation]:
             f"Graph is invalid, contains a cycle with {len(stuck)} nodes, including: {', '.join(stuck[:8])}"
         )
     return order
+
+
+def _is_sorted(ops: list[Operation]) -> bool:
+    seen: set[Operation] = set()
+    for op in ops:
+        for tensor in op.inputs:
+            if tensor.op not in seen and not _is_next(tensor.op):
+                return False
+        for source in op.control_inputs:
+            if source not in seen and not _is_next(source):
+                return False
+        seen.add(op)
+    return True
 
 
 def _is_next(op: Operation) -> bool:
@@ -271,7 +284,7 @@ def _assign_frames(nodes: list[NodePlan], by_op: dict[Operation, NodePlan], root
 # Kernels, slots and edges
 
 
-def _bind(node: NodePlan, device: Device, segment: OpSegment | None) -> None:
+def _bind(node: NodePlan, device: Device, segment: OpSegment | None, xla: str | None) -> None:
     op = node.op
     if node.kind != SYNC:
         node.refs = ref_inputs(op)
@@ -279,8 +292,8 @@ def _bind(node: NodePlan, device: Device, segment: OpSegment | None) -> None:
     if op.type == "_Region":
         inner = [NodePlan(part, i) for i, part in enumerate(op.attrs["body"].ops)]
         for part in inner:
-            _bind(part, device, segment)
-        node.fn, node.needs_ctx, node.plain = RegionKernel(inner, op.attrs["body"]), True, False
+            _bind(part, device, segment, xla)
+        node.fn, node.needs_ctx, node.plain = RegionKernel(inner, op.attrs["body"], device.kind.offload(device), xla), True, False
         return
     bound = bind_node(op, device, segment)
     node.fn, node.needs_ctx, node.plain = bound.fn, bound.needs_ctx, bound.plain

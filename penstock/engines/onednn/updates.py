@@ -1,0 +1,211 @@
+"""Dense updates of large variables: TF's training formulas, in place, with all threads, without temporaries.
+
+oneDNN's binary primitive computes `src0 * src1`, then a chain of post-ops, and adds what stood in the destination. One such pass is one
+line of a formula. Numbers that belong to the optimizer's definition (decay rates, epsilon) are compiled in; those that may change from
+step to step (learning rates, Adam's bias correction) are operands.
+
+    m   = beta1 * m + (1 - beta1) * grad                     grad * [1 - beta1]   + beta1 * m
+    v   = beta2 * v + (1 - beta2) * grad * grad              grad * grad          * (1 - beta2) + beta2 * v
+    var = var - alpha * m / (sqrt(v) + epsilon)              v * [1]              sqrt, + epsilon, 1 / x, * m, * [-alpha], + var
+
+Against NumPy's twelve passes in tiles: a quarter of the time for 64 K elements, a seventh for a million (two cores).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from penstock.engines.memory import address
+from penstock.engines.onednn import library as lib
+from penstock.engines.onednn.library import OneDnnError
+from penstock.engines.onednn.plan import planned
+from penstock.engines.onednn.primitives import FLOAT32, Eltwise, Maker, Multiply, PostOps, Primitive, Sum
+from penstock.graph.bind import engine_is_on
+from penstock.ops.kernels import optimizers as f
+
+ELEMENTS_PER_US = 3000.0
+"""What one thread does, roughly; decides how many threads take part. To wake one costs more than a pass over a small variable."""
+
+_ONE = np.ones((), np.float32)
+_MINUS_ONE = np.full((), -1, np.float32)
+_SCALAR = Multiply((1,), (1,))
+_ADDED = Sum(1.0)
+_SQRT, _INVERSE = Eltwise("sqrt"), Eltwise("pow", 1.0, -1.0)
+
+
+class Spec(NamedTuple):
+    """How many elements, and the numbers that are compiled in."""
+
+    size: int
+    numbers: tuple[float, ...]
+
+
+def _number(value: Any) -> np.ndarray:
+    return np.array(value, np.float32)
+
+
+def _pass(m: Maker, size: int, has_two: bool, *post_ops: Any) -> Primitive:
+    """dst = src0 * src1, post-ops; `src1` is an array of the same size, or one number."""
+    whole, one = m.md((size,), (1,)), m.md((1,), (1,))
+    other = whole if has_two else one
+    chain: PostOps = post_ops
+    pd = m.pd("binary", lib.BINARY_MUL, whole, other, whole, m.attr(chain))
+    return m.primitive(pd, [(lib.ARG_SRC, whole), (lib.ARG_SRC_1, other), (lib.ARG_DST, whole), *m.post_op_args(chain, FLOAT32)])
+
+
+class Descent:
+    """var -= alpha * delta"""
+
+    def __init__(self, m: Maker, spec: Spec) -> None:
+        self.main = _pass(m, spec.size, False, _ADDED)
+
+    def run(self, arrays: Sequence[np.ndarray], alpha: Any, delta: np.ndarray) -> None:
+        rate = _number(-alpha)
+        self.main.run(address(delta), address(rate), address(arrays[0]))
+
+
+class Momentum:
+    """accum = momentum * accum + grad; var -= lr * accum, or with Nesterov's step ahead"""
+
+    def __init__(self, m: Maker, spec: Spec, use_nesterov: bool) -> None:
+        (momentum,) = spec.numbers
+        self.main = _pass(m, spec.size, False, Sum(momentum))
+        self.step = _pass(m, spec.size, False, _ADDED)
+        self.use_nesterov = use_nesterov
+
+    def run(self, arrays: Sequence[np.ndarray], lr: Any, grad: np.ndarray, momentum: Any) -> None:
+        var, accum = arrays
+        self.main.run(address(grad), address(_ONE), address(accum))
+        rate = _number(-lr)
+        if self.use_nesterov:
+            self.step.run(address(grad), address(rate), address(var))
+            rate = _number(-lr * momentum)
+        self.step.run(address(accum), address(rate), address(var))
+
+
+class Adagrad:
+    """accum += grad * grad; var -= lr * grad / (sqrt(accum) + epsilon)"""
+
+    def __init__(self, m: Maker, spec: Spec, update_slots: bool) -> None:
+        epsilon = [Eltwise("linear", 1.0, n) for n in spec.numbers]
+        self.update_slots = update_slots
+        self.squares = _pass(m, spec.size, True, _ADDED)
+        self.main = _pass(m, spec.size, False, _SQRT, *epsilon, _INVERSE, Multiply((spec.size,), (1,)), _SCALAR, _ADDED)
+
+    def run(self, arrays: Sequence[np.ndarray], lr: Any, grad: np.ndarray) -> None:
+        var, accum = arrays
+        if self.update_slots:
+            self.squares.run(address(grad), address(grad), address(accum))
+        rate = _number(-lr)
+        self.main.run(address(accum), address(_ONE), address(var), address(grad), address(rate))
+
+
+class Adam:
+    """See the module's docstring."""
+
+    def __init__(self, m: Maker, spec: Spec) -> None:
+        beta1, beta2, epsilon = spec.numbers
+        size = spec.size
+        self.main = _pass(m, size, False, Sum(beta1))
+        self.squares = _pass(m, size, True, Eltwise("linear", float(np.float32(1) - np.float32(beta2)), 0.0), Sum(beta2))
+        self.step = _pass(m, size, False, _SQRT, Eltwise("linear", 1.0, epsilon), _INVERSE, Multiply((size,), (1,)), _SCALAR, _ADDED)
+
+    def run(self, arrays: Sequence[np.ndarray], alpha: Any, rest: Any, grad: np.ndarray) -> None:
+        var, m, v = arrays
+        g = address(grad)
+        part, rate = _number(rest), _number(-alpha)
+        self.main.run(g, address(part), address(m))
+        self.squares.run(g, g, address(v))
+        self.step.run(address(v), address(_ONE), address(var), address(m), address(rate))
+
+
+class RmsProp:
+    """ms = rho * ms + (1 - rho) * grad * grad; mom = momentum * mom + lr * grad / sqrt(ms + epsilon); var -= mom"""
+
+    def __init__(self, m: Maker, spec: Spec) -> None:
+        rho, momentum, epsilon = spec.numbers
+        size = spec.size
+        self.main = _pass(m, size, True, Eltwise("linear", float(np.float32(1) - np.float32(rho)), 0.0), Sum(rho))
+        self.mean = _pass(m, size, False, Eltwise("linear", 1.0, epsilon), _SQRT, _INVERSE, Multiply((size,), (1,)), _SCALAR, Sum(momentum))
+        self.step = _pass(m, size, False, _ADDED)
+
+    def run(self, arrays: Sequence[np.ndarray], lr: Any, grad: np.ndarray) -> None:
+        var, ms, mom = arrays
+        g, rate = address(grad), _number(lr)
+        self.main.run(g, g, address(ms))
+        self.mean.run(address(ms), address(_ONE), address(mom), g, address(rate))
+        self.step.run(address(mom), address(_MINUS_ONE), address(var))
+
+
+# -- from a formula and its arguments to a plan and its operands --------------------------------------------------------
+
+Chosen = tuple[Any, tuple[float, ...], tuple[Any, ...], tuple[Any, ...]]
+"""The plan's class, numbers that are compiled in, further options, and the arguments of `run` behind the arrays."""
+
+
+def _descent(alpha: Any, delta: Any) -> Chosen:
+    return Descent, (), (), (alpha, delta)
+
+
+def _momentum(lr: Any, grad: Any, momentum: Any, *, use_nesterov: bool) -> Chosen:
+    return Momentum, (float(momentum),), (use_nesterov,), (lr, grad, momentum)
+
+
+def _adagrad(lr: Any, grad: Any, *, update_slots: bool) -> Chosen:
+    return Adagrad, (), (update_slots,), (lr, grad)
+
+
+def _adagrad_v2(lr: Any, epsilon: Any, grad: Any, *, update_slots: bool) -> Chosen:
+    return Adagrad, (float(epsilon),), (update_slots,), (lr, grad)
+
+
+def _adam(
+    beta1_power: Any, beta2_power: Any, lr: Any, beta1: Any, beta2: Any, epsilon: Any, grad: Any, *, use_nesterov: bool
+) -> Chosen | None:
+    if use_nesterov:
+        return None
+    alpha = f.adam_rate(lr, beta1_power, beta2_power)
+    return Adam, (float(beta1), float(beta2), float(epsilon)), (), (alpha, np.float32(1) - beta1, grad)
+
+
+def _rmsprop(lr: Any, rho: Any, momentum: Any, epsilon: Any, grad: Any) -> Chosen:
+    return RmsProp, (float(rho), float(momentum), float(epsilon)), (), (lr, grad)
+
+
+_CHOICES: dict[Callable[..., None], Callable[..., Chosen | None]] = {
+    f.gradient_descent: _descent,
+    f.momentum: _momentum,
+    f.adagrad: _adagrad,
+    f.adagrad_v2: _adagrad_v2,
+    f.adam: _adam,
+    f.rmsprop: _rmsprop,
+}
+
+
+def update(formula: Callable[..., None], arrays: Sequence[np.ndarray], rest: Sequence[Any], attrs: dict[str, Any]) -> bool:
+    """Updates the variable `arrays[0]` and its slots, float32 arrays that the caller owns, all of one shape like the gradient; False if
+    this is not for oneDNN, and then nothing has been written."""
+    choose = _CHOICES.get(formula)
+    if choose is None or not engine_is_on("onednn"):
+        return False
+    library = lib.get()
+    chosen = choose(*rest, **attrs) if library is not None else None
+    if library is None or chosen is None:
+        return False
+    kind, numbers, options, operands = chosen
+    size = arrays[0].size
+    plan = planned(kind, library, size / ELEMENTS_PER_US, Spec(size, numbers), *options)
+    if plan is None:
+        return False
+    # The gradient may be a view (a transposed one, say); the passes want it as the variable lies.
+    operands = tuple([np.ascontiguousarray(x) if x.__class__ is np.ndarray and x.ndim and not x.flags.c_contiguous else x for x in operands])
+    try:
+        plan.run(arrays, *operands)
+    except OneDnnError as error:
+        if error.status == lib.FORKED:  # said by the first pass, which has not run
+            return False
+        raise
+    return True

@@ -1,0 +1,86 @@
+"""What is known of values before the code runs: which arrays nobody else holds, and whose static shape can be relied on.
+
+Both decide where a result may be written. An array is *owned* if it is new when its node has run and all its readers make new arrays: nobody
+can have kept it, or a view of it. A static shape is *sure* if it follows from the shapes of feeds, constants and variables by the nodes
+themselves; one that a program has only claimed (`set_shape` on what a Python function gives) is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterable, Sequence
+from typing import Any
+
+from penstock.engines.python.elementwise import Fused
+from penstock.engines.python.expressions import derives_shape, makes_new, needed_inputs
+from penstock.engines.python.products import Products
+from penstock.engines.python.structure import Call, Loop
+from penstock.graph.ir import Operation, Tensor
+
+Path = tuple[int, ...]
+Root = Callable[[Tensor], Tensor]
+
+_VARIABLES = frozenset(("VariableV2", "Variable", "ReadVariableOp"))
+_SAME = frozenset(("Identity", "Snapshot", "Enter", "RefEnter", "Switch", "RefSwitch"))
+
+
+def find_owned(statements: Iterable[tuple[Path, Any]], reads: Callable[[Any], Sequence[Tensor]], root: Root) -> dict[Tensor, Path]:
+    """The owned arrays, and the block that makes each."""
+    shared: set[Tensor] = set()
+    fresh: dict[Tensor, Path] = {}
+    for path, statement in statements:
+        if isinstance(statement, Call):
+            new = makes_new(statement.node)
+            if new and statement.node.plain:
+                fresh[statement.node.op.outputs[0]] = path[:-1]
+        else:
+            new = isinstance(statement, (Fused, Products))
+            if isinstance(statement, Fused):
+                fresh.update((t, path[:-1]) for t in statement.outputs)
+        if not new:
+            shared.update(root(t) for t in reads(statement))
+    return {tensor: path for tensor, path in fresh.items() if tensor not in shared}
+
+
+def find_sure(statements: Sequence[tuple[Path, Any]], root: Root, given: Iterable[Tensor], stacks: Container[Operation] = ()) -> set[Tensor]:
+    """Tensors whose static shapes hold at run time; `given` are constants and fed arguments, `stacks` nodes of stacks that are lists."""
+    known = set(given)
+    changing: set[Tensor] = set()  # variables of loops whose next value is not sure
+    while True:
+        sure = set(known)
+        vague: set[Tensor] = set()  # stacks that hold values of several shapes
+        dims_of: dict[Tensor, Any] = {}
+        carried: list[tuple[Tensor, Tensor]] = []
+        for _, statement in statements:
+            if isinstance(statement, Call):
+                op = statement.node.op
+                kind = op.type
+                if kind in _VARIABLES:
+                    sure.update(op.outputs)
+                elif kind in _SAME:
+                    if root(op.inputs[0]) in sure:
+                        sure.update(op.outputs)
+                elif kind == "StackPopV2" and op in stacks:
+                    if root(op.inputs[0]) not in vague:
+                        sure.update(op.outputs)
+                elif kind == "StackPushV2" and op in stacks:
+                    handle = root(op.inputs[0])
+                    pushed = root(op.inputs[1])
+                    if pushed not in sure or dims_of.setdefault(handle, pushed.dims) != pushed.dims:
+                        vague.add(handle)
+                elif derives_shape(statement.node) and all(root(t) in sure for t in needed_inputs(statement.node)):
+                    sure.update(op.outputs)
+            elif isinstance(statement, Products):
+                sure.update(statement.outputs)
+            elif isinstance(statement, Fused):
+                if all(t in sure for t in (*statement.arrays, *statement.numbers)):
+                    sure.update(statement.outputs)
+            elif isinstance(statement, Loop):
+                for merge, first, again in statement.carried:
+                    tensor = merge.op.outputs[0]
+                    if tensor not in changing and root(first) in sure and tensor.dims == root(first).dims:
+                        sure.add(tensor)
+                        carried.append((tensor, root(again)))
+        wrong = {tensor for tensor, again in carried if again is not tensor and (again not in sure or again.dims != tensor.dims)}
+        if not wrong:
+            return sure
+        changing |= wrong

@@ -1,0 +1,240 @@
+"""Many small independent products of matrices, computed together.
+
+A product of two 64x64 matrices takes 5 us, too little to hand it to another thread, and TensorFlow computes such products on all cores. Products
+of the same shape that do not wait for each other become one statement: matrices are laid side by side (constants once, others when the line
+runs), NumPy multiplies a batch of them in one call without the interpreter's lock, and batches go to as many threads as there are.
+
+NumPy calls BLAS once for each matrix of a batch, as it does for a single one, so that results are bit for bit the same. Products that are big enough for
+BLAS or oneDNN to use several threads by themselves stay as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from penstock.engines.memory import keep_freed_memory
+from penstock.engines.python import elementwise
+from penstock.engines.python.elementwise import Fused
+from penstock.engines.python.expressions import is_pure, variables_read
+from penstock.engines.python.structure import Branch, Call, Loop
+from penstock.graph.ir import Operation, Tensor
+from penstock.shapes import is_fully_defined
+
+LARGEST = 262144
+"""Multiplications of one product. NumPy's OpenBLAS would wake threads of its own for more."""
+SMALLEST, SMALLEST_MOVED = 4096, 32768
+"""Below that, calls are all that counts; the second holds if matrices have to be moved."""
+SMALLEST_TOTAL = 512
+"""Elements of products that are added on several threads."""
+FEWEST = 4
+WORTH = 3_000_000
+"""Multiplications of a whole group: about 60 us."""
+BATCH = 1_000_000
+"""Multiplications of what one thread does at a time: about 20 us."""
+MOST_BYTES = 8 << 20
+"""Results of one group, which live until the last of them is not needed any more; and constants laid side by side."""
+
+_FLOATS = (np.float32, np.float64)
+Root = Callable[[Tensor], Tensor]
+
+
+class Products(NamedTuple):
+    """Nodes of one kind; `sides` says for each operand how it comes (see Runner), `inputs` are the values that the line reads."""
+
+    nodes: list[Any]
+    sides: tuple[Any, Any]
+    inputs: list[Tensor]
+    outputs: list[Tensor]
+    total: Any = None
+    """The AddN of all of them, in their order, if nobody else reads them: then its result is the only output."""
+
+
+def find_products(block: list, root: Root, sure: Container[Tensor], constants: dict[Tensor, Any], readers: dict[Tensor, int]) -> list:
+    """The block with groups of products made into Products; blocks inside of it likewise. `readers` counts who reads a value."""
+    result: list = []
+    waiting = list(block)
+    counts: dict[Any, int] = {}
+    for statement in waiting:
+        key = _key(statement, root, sure)
+        if key is not None:
+            counts[key] = counts.get(key, 0) + 1
+    while waiting:
+        first = waiting[0]
+        if isinstance(first, Branch):
+            yes, no = (find_products(inner, root, sure, constants, readers) for inner in (first.yes, first.no))
+            first = first._replace(yes=yes, no=no)
+        elif isinstance(first, Loop):
+            cond, body = (find_products(inner, root, sure, constants, readers) for inner in (first.cond, first.body))
+            first = first._replace(cond=cond, body=body)
+        elif counts and isinstance(first, Call):
+            key = _key(first, root, sure)
+            if key is not None and counts[key] >= FEWEST:
+                batch, before, rest = _collect(waiting, key, root, sure)
+                group = _group(batch, root, constants)
+                if group is not None:
+                    total = _total(group, rest, root, readers)
+                    if total is not None:
+                        group = group._replace(total=total.node, outputs=total.node.op.outputs)
+                        rest = [s for s in rest if s is not total]
+                    waiting = [*before, group, *rest]
+                    continue
+                counts[key] -= 1
+        result.append(first)
+        del waiting[0]
+    return result
+
+
+def _key(statement: Any, root: Root, sure: Container[Tensor]) -> Any:
+    """What products must have in common; None for everything else."""
+    if not isinstance(statement, Call) or statement.node.op.type != "MatMul" or variables_read(statement.node):
+        return None
+    op: Operation = statement.node.op
+    a, b = (root(t) for t in op.inputs)
+    if a is b or a not in sure or b not in sure or a.dtype.np.type not in _FLOATS or not is_fully_defined(a.dims) or not is_fully_defined(b.dims):
+        return None
+    if not SMALLEST <= _work(op, a, b) <= LARGEST:
+        return None
+    return a.dims, b.dims, a.dtype, op.attrs["transpose_a"], op.attrs["transpose_b"]
+
+
+def _work(op: Operation, a: Tensor, b: Tensor) -> int:
+    first: Any = a.dims
+    second: Any = b.dims
+    return first[0] * first[1] * second[0 if op.attrs["transpose_b"] else 1]
+
+
+def _collect(waiting: list, key: Any, root: Root, sure: Container[Tensor]) -> tuple[list, list, list]:
+    """Products that can be computed together, the statements that go before them, and those that go after: what needs one of them, and
+    whatever must not change places with such a statement."""
+    batch, before, rest = [waiting[0]], [], []
+    out = waiting[0].node.op.outputs[0]
+    most = MOST_BYTES // max(1, int(np.prod(out.dims)) * out.dtype.np.itemsize)
+    after: set[Tensor] = set(waiting[0].node.op.outputs)
+    is_ordered = False
+    for statement in waiting[1:]:
+        if isinstance(statement, Call) and not any(root(t) in after for t in statement.node.op.inputs):
+            if len(batch) < most and _key(statement, root, sure) == key:
+                batch.append(statement)
+                after.update(statement.node.op.outputs)
+                continue
+            if not is_ordered or (is_pure(statement.node) and not variables_read(statement.node)):
+                before.append(statement)
+                continue
+        rest.append(statement)
+        after.update(elementwise.outputs_of(statement))
+        is_ordered = is_ordered or not (isinstance(statement, (Fused, Products)) or (isinstance(statement, Call) and is_pure(statement.node)))
+    return batch, before, rest
+
+
+def _group(batch: list, root: Root, constants: dict[Tensor, Any]) -> Products | None:
+    nodes = [s.node for s in batch]
+    op: Operation = nodes[0].op
+    work = _work(op, root(op.inputs[0]), root(op.inputs[1]))
+    if len(nodes) < FEWEST or len(nodes) * work < WORTH:
+        return None
+    sides, inputs = [], []
+    for i in range(2):
+        tensors = [root(n.op.inputs[i]) for n in nodes]
+        if all(t is tensors[0] for t in tensors):
+            if tensors[0] in constants:
+                sides.append(np.ascontiguousarray(constants[tensors[0]]))
+            else:
+                sides.append("shared")
+                inputs.append(tensors[0])
+        elif all(t in constants for t in tensors) and len(nodes) * constants[tensors[0]].nbytes <= MOST_BYTES:
+            sides.append(np.stack([constants[t] for t in tensors]))
+        elif work < SMALLEST_MOVED:
+            return None
+        else:
+            sides.append("moved")
+            inputs += tensors
+    return Products(nodes, (sides[0], sides[1]), inputs, [n.op.outputs[0] for n in nodes])
+
+
+def _total(group: Products, rest: list, root: Root, readers: dict[Tensor, int]) -> Any:
+    """The statement that adds all products of a group, if it alone reads them."""
+    dims: Any = group.outputs[0].dims
+    if dims[0] * dims[1] < SMALLEST_TOTAL or any(readers.get(t) != 1 for t in group.outputs):
+        return None
+    sums = (s for s in rest if isinstance(s, Call) and s.node.op.type == "AddN")
+    return next((s for s in sums if [root(t) for t in s.node.op.inputs] == group.outputs), None)
+
+
+class Runner:
+    """Computes a group: `runner(*inputs)` gives its outputs, views of one array, or the sum of all.
+
+    A side is "shared" (one input for all products), "moved" (an input each, laid side by side here), one constant matrix, or a
+    batch of them.
+    """
+
+    def __init__(self, group: Products) -> None:
+        op: Operation = group.nodes[0].op
+        keep_freed_memory()
+        self.adds = None if group.total is None else group.total.fn
+        self.sides = group.sides
+        self.count = len(group.nodes)
+        self.kernels = [node.fn for node in group.nodes]
+        self.across = (op.attrs["transpose_a"], op.attrs["transpose_b"])
+        self.dims: tuple[int, ...] = op.outputs[0].dims  # type: ignore[assignment]
+        self.dtype = op.outputs[0].dtype.np
+        self.batch = max(1, BATCH // _work(op, op.inputs[0], op.inputs[1]))
+
+    def __call__(self, *values: Any) -> Any:
+        operands, waiting = [], list(values)
+        for side in self.sides:
+            n = (1 if side == "shared" else self.count) if isinstance(side, str) else 0
+            operands.append(waiting[:n] if n else side)
+            del waiting[:n]
+        if not all(v.flags.c_contiguous for v in values):
+            return self._one_by_one(operands)
+        result = np.empty((self.count, *self.dims), self.dtype)
+        size = self.batch
+
+        def work(number: int) -> None:
+            start = number * size
+            stop = min(start + size, self.count)
+            a, b = (_part(operand, start, stop, across) for operand, across in zip(operands, self.across))
+            np.matmul(a, b, out=result[start:stop])
+
+        elementwise.parallel_for(-(-self.count // size), work)
+        return result if not self.adds else self._sum(result)
+
+    def _sum(self, result: np.ndarray) -> tuple[np.ndarray]:
+        """One after the other, as AddN does, for two halves of the elements."""
+        flat = result.reshape(self.count, -1)
+        total = np.empty(self.dims, self.dtype)
+        ends = total.reshape(-1)
+        half = ends.size // 2
+
+        def work(number: int) -> None:
+            part = slice(half) if number == 0 else slice(half, None)
+            np.add.reduce(flat[:, part], axis=0, out=ends[part])
+
+        elementwise.parallel_for(2, work)
+        return (total,)
+
+    def _one_by_one(self, operands: list[Any]) -> list[Any]:
+        """Matrices that BLAS would read across: their products are not the same, bit for bit, when they are moved."""
+        a, b = ([o] * self.count if isinstance(o, np.ndarray) and o.ndim == 2 else [o[0]] * self.count if len(o) == 1 else o for o in operands)
+        found = [kernel(x, y) for kernel, x, y in zip(self.kernels, a, b)]
+        return found if self.adds is None else [self.adds(*found)]
+
+
+def _part(operand: Any, start: int, stop: int, across: bool) -> np.ndarray:
+    if isinstance(operand, list):
+        array = operand[0] if len(operand) == 1 else np.stack(operand[start:stop])
+    else:
+        array = operand if operand.ndim == 2 else operand[start:stop]
+    return array.swapaxes(-1, -2) if across else array
+
+
+def describe(group: Products) -> str:
+    """For people: what the statement computes."""
+    added = "" if group.total is None else f", added as {group.total.op.name} = AddN"
+    return f"{len(group.nodes)} products, {group.nodes[0].op.name} to {group.nodes[-1].op.name}{added}"
+
+
+

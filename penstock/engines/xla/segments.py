@@ -1,0 +1,316 @@
+"""Which statements go to XLA together: segments.
+
+A block's statements are sorted anew, so that those that can be lowered stand together as far as data and effects allow: as much as is
+ready goes into one segment, then what must run on the host, then the next segment. Statements with effects keep their order.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+from penstock.engines.python.expressions import needed_inputs
+from penstock.engines.python.structure import Assign, Branch, Call, Loop
+from penstock.engines.xla.lower import PASSES_VARS, STREAMS, merged
+from penstock.engines.xla.rule import find_rule
+from penstock.graph.ir import Operation, Tensor
+
+
+class Segment(NamedTuple):
+    """Statements that run as one program. `inputs` and `outputs` are root tensors."""
+
+    statements: list
+    inputs: list[Tensor]
+    outputs: list[Tensor]
+    policy: Any
+
+    @property
+    def nodes(self) -> list[Any]:
+        return [n for s in self.statements for n in nodes_of(s)]
+
+
+class Policy:
+    """What may go to XLA, and what is worth it. This one is for accelerators: everything that has a rule."""
+
+    smallest = 1
+    largest = 1 << 30
+    piece = 1 << 30
+    """Statements after which fusion has to stop, see lower.run_in_pieces."""
+
+    def __init__(self) -> None:
+        self.excluded: set[Operation] = set()  # nodes that turned out to have no place in a program
+
+    def takes(self, node: Any) -> bool:
+        op: Operation = node.op
+        if op in self.excluded:
+            return False
+        if op.type in STREAMS:
+            return getattr(node.fn, "state", None) is not None
+        return find_rule(op.op_def) is not None or (op.type in PASSES_VARS and bool(node.refs))
+
+    def worth(self, statements: list) -> bool:
+        return True
+
+
+class CpuPolicy(Policy):
+    """For CPUs: many small nodes, and loops of them. Heavy kernels are better off with oneDNN and BLAS, state with NumPy's arrays that change in
+    place, and whatever may report bad data stays with the kernel that does."""
+
+    smallest = 24
+    largest = 6000
+    piece = 100
+    small_array = 1 << 15
+    small_flops = 1 << 18
+
+    def takes(self, node: Any) -> bool:
+        op: Operation = node.op
+        rule = find_rule(op.op_def)
+        if rule is None or rule.may_raise(op.attrs) or op in self.excluded or op.op_def.stateful or node.needs_ctx or node.refs:
+            return False
+        size = max((_size(t) for t in (*op.inputs, *op.outputs)), default=0)
+        if size > self.small_array or any(not _is_numeric(t) for t in (*op.inputs, *op.outputs)):
+            return False
+        return not rule.heavy or self._is_small_product(op)
+
+    def _is_small_product(self, op: Operation) -> bool:
+        if op.type != "MatMul" or any(t.dims is None or None in t.dims for t in op.inputs):
+            return False
+        return _size(op.inputs[0]) * _size(op.inputs[1]) <= self.small_flops * max(1, _size(op.outputs[0]) // 64)
+
+    def worth(self, statements: list) -> bool:
+        return any(isinstance(s, Loop) for s in statements) or sum(len(nodes_of(s)) for s in statements) >= self.smallest
+
+
+def find_segments(
+    block: list, root: Callable[[Tensor], Tensor], constants: Iterable[Tensor], results: Iterable[Tensor], policy: Policy
+) -> list:
+    """The block with segments in it. `results` are read after it; `constants` need not be handed in."""
+    known = set(constants)
+    new = _in_block(block, root, policy)
+    readers: dict[Tensor, set[int]] = {}
+    for statement in everything(new):
+        for tensor in reads(statement):
+            readers.setdefault(root(tensor), set()).add(id(statement))
+    for tensor in results:
+        readers.setdefault(root(tensor), set()).add(0)
+    return _completed(new, root, known, readers)
+
+
+def _completed(block: list, root: Callable[[Tensor], Tensor], known: set[Tensor], readers: dict[Tensor, set[int]]) -> list:
+    result = []
+    for statement in block:
+        if isinstance(statement, Segment):
+            inside = list(everything(statement.statements))
+            ids = {id(s) for s in inside}
+            made = {t for s in inside for t in makes(s)}
+            inputs = dict.fromkeys(t for s in inside for t in map(root, reads(s)) if t not in made and t not in known)
+            outputs = [t for t in made if readers.get(t, set()) - ids]
+            order = {t: i for i, t in enumerate(t for s in inside for t in makes(s))}
+            statement = statement._replace(inputs=list(inputs), outputs=sorted(outputs, key=order.__getitem__))
+        elif isinstance(statement, Branch):
+            statement = statement._replace(
+                yes=_completed(statement.yes, root, known, readers), no=_completed(statement.no, root, known, readers)
+            )
+        elif isinstance(statement, Loop):
+            statement = statement._replace(
+                cond=_completed(statement.cond, root, known, readers), body=_completed(statement.body, root, known, readers)
+            )
+        result.append(statement)
+    return result
+
+
+# -- one block ------------------------------------------------------------------------------------------------------------
+
+
+def _in_block(block: list, root: Callable[[Tensor], Tensor], policy: Policy) -> list:
+    statements = [_inner(s, root, policy) for s in block]
+    takes = [_lowers(s, root, policy) for s in block]
+    if not any(takes):
+        return statements
+    waiting, targets = _dependencies(block, root)
+    result: list = []
+    ready = [i for i, n in enumerate(waiting) if n == 0]
+    done = 0
+    while ready:
+        for for_xla in (True, False):
+            batch: list[int] = []
+            while True:
+                now = sorted(i for i in ready if takes[i] is for_xla)
+                if not now:
+                    break
+                ready = [i for i in ready if takes[i] is not for_xla]
+                for i in now:
+                    batch.append(i)
+                    for j in targets[i]:
+                        waiting[j] -= 1
+                        if not waiting[j]:
+                            ready.append(j)
+            done += len(batch)
+            if for_xla:
+                # In the order of the block: the same program whatever the order in which things became ready.
+                result += _segments([(block[i], statements[i]) for i in sorted(batch)], policy)
+            else:
+                result += [statements[i] for i in batch]
+    assert done == len(block)
+    return result
+
+
+def _inner(statement: Any, root: Callable[[Tensor], Tensor], policy: Policy) -> Any:
+    """The statement with segments inside, for when it cannot be part of one as a whole."""
+    if isinstance(statement, Branch):
+        return statement._replace(yes=_in_block(statement.yes, root, policy), no=_in_block(statement.no, root, policy))
+    if isinstance(statement, Loop):
+        return statement._replace(cond=_in_block(statement.cond, root, policy), body=_in_block(statement.body, root, policy))
+    return statement
+
+
+def _segments(batch: list[tuple[Any, Any]], policy: Policy) -> list:
+    result: list = []
+    part: list[tuple[Any, Any]] = []
+    count = 0
+
+    def close() -> None:
+        nonlocal count
+        originals = [original for original, _ in part]
+        if originals and policy.worth(originals):
+            result.append(Segment(originals, [], [], policy))
+        else:
+            result.extend(other for _, other in part)
+        part.clear()
+        count = 0
+
+    for pair in batch:
+        size = len(nodes_of(pair[0]))
+        if count and count + size > policy.largest:
+            close()
+        part.append(pair)
+        count += size
+    close()
+    return result
+
+
+def _dependencies(block: list, root: Callable[[Tensor], Tensor]) -> tuple[list[int], list[list[int]]]:
+    made_by: dict[Tensor, list[int]] = {}
+    waiting = [0] * len(block)
+    targets: list[list[int]] = [[] for _ in block]
+    last_effect = -1
+    for i, statement in enumerate(block):
+        before: set[int] = set()
+        has_effect = False
+        for part in everything([statement]):
+            for tensor in reads(part):
+                before.update(made_by.get(root(tensor), ()))
+            has_effect = has_effect or _has_effect(part)
+        if has_effect:
+            if last_effect >= 0:
+                before.add(last_effect)
+            last_effect = i
+        for j in before:
+            if j != i:
+                waiting[i] += 1
+                targets[j].append(i)
+        for part in everything([statement]):
+            for tensor in makes(part):
+                made_by.setdefault(tensor, []).append(i)
+    return waiting, targets
+
+
+HANDLES = frozenset(("VarHandleOp", "VariableV2", "Variable", "Const", "HostConst"))
+
+
+def _has_effect(statement: Any) -> bool:
+    """Whether its place among other statements matters beyond what it reads: it touches state, or what others may change."""
+    if not isinstance(statement, Call):
+        return isinstance(statement, Assign) and bool(statement.node.refs)
+    op: Operation = statement.node.op
+    if op.type in HANDLES:
+        return False
+    if op.op_def.stateful or statement.node.needs_ctx or statement.node.refs:
+        return True
+    return any(t.dtype._is_ref_dtype or not _is_numeric(t) or (t.op.type in PASSES_VARS and _is_live(t)) for t in op.inputs)
+
+
+def _is_live(tensor: Tensor) -> bool:
+    while tensor.op.type in PASSES_VARS and tensor.op.inputs:
+        tensor = tensor.op.inputs[0]
+        if tensor.dtype._is_ref_dtype:
+            return True
+    return False
+
+
+def _lowers(statement: Any, root: Callable[[Tensor], Tensor], policy: Policy) -> bool:
+    """Whether the whole statement can be part of a program."""
+    if isinstance(statement, Call):
+        return policy.takes(statement.node)
+    if isinstance(statement, (Branch, Loop)):
+        inside = [s for s in everything([statement]) if s is not statement]
+        for part in inside:
+            if isinstance(part, Call):
+                if not policy.takes(part.node) or _has_effect(part):
+                    return False
+            elif isinstance(part, Assign) and part.node.refs:
+                return False
+        if isinstance(statement, Branch):
+            if statement.switch.refs:
+                return False
+            return all(_is_closed(s) for s in (statement, *inside) if isinstance(s, Branch))
+        return all(_is_closed(s) for s in inside if isinstance(s, Branch))
+    return False
+
+
+def _is_closed(statement: Branch) -> bool:
+    """Whether both sides give values to the same Merges, and are not empty of them."""
+    assigned = [{s.node.op for s in side if isinstance(s, Assign)} for side in (statement.yes, statement.no)]
+    return assigned[0] == assigned[1] and bool(merged(statement))
+
+
+# -- what statements read and make ----------------------------------------------------------------------------------------
+
+
+def reads(statement: Any) -> list[Tensor]:
+    """Tensors that the statement itself reads, without those of blocks inside of it."""
+    if isinstance(statement, Call):
+        return needed_inputs(statement.node)
+    if isinstance(statement, Assign):
+        return [statement.node.op.inputs[statement.index]]
+    if isinstance(statement, Branch):
+        return [statement.pred]
+    if isinstance(statement, Loop):
+        return [statement.again, *(t for _, first, next_ in statement.carried for t in (first, next_))]
+    return []
+
+
+def makes(statement: Any) -> list[Tensor]:
+    if isinstance(statement, (Call, Assign)):
+        return statement.node.op.outputs
+    if isinstance(statement, Loop):
+        return [t for merge, _, _ in statement.carried for t in merge.op.outputs]
+    return []
+
+
+def everything(block: list) -> Any:
+    for statement in block:
+        yield statement
+        if isinstance(statement, Branch):
+            yield from everything(statement.yes)
+            yield from everything(statement.no)
+        elif isinstance(statement, Loop):
+            yield from everything(statement.cond)
+            yield from everything(statement.body)
+        elif isinstance(statement, Segment):
+            yield from everything(statement.statements)
+
+
+def nodes_of(statement: Any) -> list[Any]:
+    """The nodes whose kernels a statement calls."""
+    return [s.node for s in everything([statement]) if isinstance(s, Call)]
+
+
+def _size(tensor: Tensor) -> int:
+    return math.prod(n or 0 for n in tensor.dims) if tensor.dims is not None and None not in tensor.dims else 0
+
+
+def _is_numeric(tensor: Tensor) -> bool:
+    dtype = tensor.dtype.base_dtype
+    return dtype.is_numpy_compatible and dtype.np is not None and dtype.np.kind != "O"

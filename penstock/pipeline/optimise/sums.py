@@ -1,0 +1,75 @@
+"""Sums of products: the gradient of a weight that an unrolled loop uses in every step is a sum over the steps, and can be summed while the
+products are computed.
+
+    add_n(matmul(a1, b1, transpose_a), matmul(a2, b2, transpose_a), ...) -> _SumOfProducts([a1, a2, ...], [b1, b2, ...])
+
+One array is written instead of one for each step, and none of them is read again. A product may vanish only if nothing else needs it:
+one reader, no control edge behind it, not asked for by name. Acts on nodes of CPUs while the oneDNN engine is on, whose product adds
+to what is there.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock import dtypes
+from penstock.graph.bind import engine_is_on
+from penstock.graph.ir import Graph, Operation, Tensor
+from penstock.pipeline.optimise.edit import Edit, is_pure
+from penstock.shapes import num_elements
+
+MIN_PRODUCTS = 3
+MIN_SIZE = 4096
+"""Elements of the result; below, the products themselves are what takes time."""
+
+
+def sum_products(graph: Graph, context: Any) -> Graph:
+    """add_n(matmul(a, b), ...) -> one sum of products"""
+    if not engine_is_on("onednn"):
+        return graph
+    edit = Edit(graph)
+    for op in graph:
+        if op.type != "AddN" or op.attrs["T"] is not dtypes.float32 or op.attrs["N"] < MIN_PRODUCTS or "device:CPU" not in op.device:
+            continue
+        dims = op.outputs[0].dims
+        if dims is None or len(dims) != 2 or (num_elements(dims) or 0) < MIN_SIZE:
+            continue
+        products = [_product(t, op, context.targets) for t in op.inputs]
+        found = [p for p in products if p is not None]
+        if len(set(found)) < len(products):
+            continue
+        inputs = [p.inputs[0] for p in found] + [p.inputs[1] for p in found]
+        edit.retyped[op] = ("_SumOfProducts", inputs, {"N": len(found), "T": op.attrs["T"]})
+        edit.why.append(f"{op.name} = sum of {len(found)} products")
+        gone = set(found)
+        for waiting in {c for p in found for c in p._control_outputs or ()}:
+            edit.controls[waiting] = [c for c in edit.controls.get(waiting, waiting.control_inputs) if c not in gone]
+    if not edit:
+        return graph
+    context.note(edit)
+    return edit.apply(context.roots(graph))
+
+
+def _product(tensor: Tensor, reader: Operation, targets: frozenset[str]) -> Operation | None:
+    """The product that `tensor` is, if only `reader` needs it. `tf.gradients` puts an Identity behind each, which waits for all gradients of
+    one node; that is no reason to compute them one by one."""
+    op = tensor.op
+    while op.type == "Identity" and _vanishes(op, reader, targets) and all(_only_joins(c, targets) for c in op.control_inputs):
+        reader, op = op, op.inputs[0].op
+    is_product = op.type == "MatMul" and op.attrs["transpose_a"] and not op.attrs["transpose_b"] and op.attrs["T"] is dtypes.float32
+    return op if is_product and not op.control_inputs and _vanishes(op, reader, targets) else None
+
+
+def _vanishes(op: Operation, reader: Operation, targets: frozenset[str]) -> bool:
+    """Whether nothing is left that needs `op` if `reader` does not."""
+    return (
+        op.device == reader.device
+        and op.name not in targets
+        and len(op.outputs[0]._consumers or ()) == 1
+        and all(_only_joins(c, targets) for c in op._control_outputs or ())
+    )
+
+
+def _only_joins(op: Operation, targets: frozenset[str]) -> bool:
+    """Whether `op` only waits, and only for what nobody can see happen."""
+    return op.type == "NoOp" and op.name not in targets and all(is_pure(c) for c in op.control_inputs)

@@ -1,0 +1,259 @@
+"""XLA on CPUs: what hot regions compute through it, and when they do not."""
+
+import os
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+import penstock as tf
+
+pytest.importorskip("jax")
+
+from penstock.engines.xla import backend, program
+from penstock.engines.xla.program import HotProgram
+from penstock.runtime.executor import compiled
+
+
+@pytest.fixture
+def eager(monkeypatch):
+    monkeypatch.setenv("PENSTOCK_XLA", "eager")
+    monkeypatch.setenv("PENSTOCK_REGIONS", "eager")
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """How often a compiled form was called."""
+    seen = []
+    real = HotProgram._through_xla
+    monkeypatch.setattr(HotProgram, "_through_xla", lambda self, form, values: seen.append(self) or real(self, form, values))
+    return seen
+
+
+def run(fetches, feeds=(), steps=3, init=None):
+    with tf.Session() as sess:
+        if init is not None:
+            sess.run(init)
+        return [sess.run(fetches, dict(feeds)) for _ in range(steps)]
+
+
+def both(build, monkeypatch, feeds_of=lambda *_: {}, steps=3):
+    """Results without XLA and with it."""
+    results = []
+    for setting in ("0", "eager"):
+        monkeypatch.setenv("PENSTOCK_XLA", setting)
+        monkeypatch.setenv("PENSTOCK_REGIONS", "eager")
+        with tf.Graph().as_default():
+            tf.set_random_seed(7)
+            fetches, init, feeds = build()
+            results.append(run(fetches, feeds, steps, init))
+    return results
+
+
+def chain():
+    x = tf.placeholder(tf.float32, (4, 3))
+    y = x
+    for i in range(30):
+        y = tf.tanh(y * 1.1 + 0.1 * i) - tf.reduce_mean(y, axis=1, keepdims=True)
+    return y, None, {x: np.linspace(-1, 1, 12, dtype=np.float32).reshape(4, 3)}
+
+
+def test_a_chain_agrees(monkeypatch, calls):
+    plain, xla = both(chain, monkeypatch)
+    np.testing.assert_allclose(xla, plain, rtol=2e-5, atol=1e-6)
+    assert len(calls) >= 2  # from the second step on
+
+
+def loop():
+    x = tf.placeholder(tf.float32, ())
+    count, total = tf.while_loop(lambda i, s: i < 50, lambda i, s: (i + 1, s * 0.9 + tf.cast(i, tf.float32)), [tf.constant(0), x])
+    return [count, total], None, {x: 3.0}
+
+
+def test_a_loop_agrees(monkeypatch, calls):
+    plain, xla = both(loop, monkeypatch)
+    assert [r[0] for r in xla] == [50, 50, 50]
+    np.testing.assert_allclose([r[1] for r in xla], [r[1] for r in plain], rtol=1e-5)
+    assert calls
+
+
+def test_nested_control_flow_agrees(monkeypatch, calls):
+    def build():
+        x = tf.placeholder(tf.float32, (3,))
+
+        def body(i, v):
+            _, inner = tf.while_loop(lambda j, _: j < i, lambda j, u: (j + 1, u + 1.5), [0, v])
+            return i + 1, tf.cond(tf.reduce_sum(inner) > 40.0, lambda: inner * 0.5, lambda: inner + 1.0)
+
+        return tf.while_loop(lambda i, v: i < 8, body, [0, x]), None, {x: np.arange(3, dtype=np.float32)}
+
+    plain, xla = both(build, monkeypatch)
+    for a, b in zip(plain, xla):
+        assert a[0] == b[0] == 8
+        np.testing.assert_allclose(a[1], b[1], rtol=1e-5)
+    assert calls
+
+
+def test_a_value_after_a_loop_that_its_condition_made(monkeypatch):
+    def build():
+        n = tf.placeholder(tf.int32, ())
+        return tf.while_loop(lambda i, s: tf.logical_and(i < n, s < 100), lambda i, s: (i + 1, s + i), [0, 0]), None, {n: 9}
+
+    plain, xla = both(build, monkeypatch)
+    assert plain == xla == [(9, 36)] * 3 or [tuple(r) for r in plain] == [tuple(r) for r in xla]
+
+
+def test_variables_are_read_and_written_around_it(monkeypatch, calls):
+    def build():
+        v = tf.get_variable("v", initializer=np.ones((3, 2), np.float32), use_resource=True)
+        r = tf.get_variable("r", initializer=np.ones((2,), np.float32), use_resource=False)
+        y = v * 1.0
+        for _ in range(15):
+            y = tf.sin(y) + r * 0.1
+        with tf.control_dependencies([v.assign_add(y)]):
+            with tf.control_dependencies([r.assign(r + tf.reduce_mean(y, 0))]):
+                after = [v.read_value() * 1.0, tf.identity(r) + 0.0]
+        return [y, *after], tf.global_variables_initializer(), {}
+
+    plain, xla = both(build, monkeypatch, steps=4)
+    for a, b in zip(plain, xla):
+        for p, q in zip(a, b):
+            np.testing.assert_allclose(p, q, rtol=2e-5)
+    assert calls
+
+
+def test_gradients_agree(monkeypatch):
+    def build():
+        x = tf.placeholder(tf.float64, (5,))
+        y = x
+        for i in range(10):
+            y = tf.sigmoid(y) * (i + 1.0) + tf.log1p(tf.square(y))
+        return tf.gradients(tf.reduce_sum(y), [x]) + [y], None, {x: np.linspace(-2, 2, 5)}
+
+    plain, xla = both(build, monkeypatch)
+    np.testing.assert_allclose(plain, xla, rtol=1e-12)
+
+
+def test_types_of_results(monkeypatch, calls):
+    """64-bit numbers stay 64-bit; scalars stay scalars."""
+
+    def build():
+        i = tf.placeholder(tf.int64, ())
+        d = tf.placeholder(tf.float64, (2,))
+        return [i * 3 + (1 << 40), d * 2.0, tf.cast(d, tf.bfloat16), i > 2], None, {i: 5, d: [1.0, 2.0]}
+
+    plain, xla = both(build, monkeypatch)
+    for a, b in zip(plain[-1], xla[-1]):
+        assert type(a) is type(b) and np.asarray(a).dtype == np.asarray(b).dtype
+        np.testing.assert_array_equal(np.asarray(a, np.float64), np.asarray(b, np.float64))
+    assert calls
+
+
+def test_what_a_kernel_reports_is_still_reported(eager):
+    x = tf.placeholder(tf.int32, (3,))
+    y = (x + 1) // (x - 1) * 2
+    with tf.Session() as sess:
+        for _ in range(3):
+            sess.run(y, {x: [3, 4, 5]})
+        with pytest.raises(tf.errors.InvalidArgumentError, match="floordiv"):
+            sess.run(y, {x: [1, 2, 3]})
+        np.testing.assert_array_equal(sess.run(y, {x: [3, 4, 5]}), [4, 2, 2])
+
+
+def test_an_error_inside_of_a_hot_region_names_its_node(eager):
+    x = tf.placeholder(tf.float32, None)
+    y = tf.placeholder(tf.float32, None)
+    z = tf.add(tf.exp(x) * 2.0, y, name="here")
+    with tf.Session() as sess:
+        for _ in range(3):
+            sess.run(z, {x: np.ones(3), y: np.ones(3)})
+        with pytest.raises(tf.errors.InvalidArgumentError) as caught:
+            sess.run(z, {x: np.ones(3), y: np.ones(4)})
+        assert caught.value.op.name == "here"
+
+
+def test_shapes_are_compiled_one_by_one_up_to_a_bound(eager, monkeypatch, calls):
+    monkeypatch.setattr(program, "MOST_SHAPES", 3)
+    x = tf.placeholder(tf.float32, (None,))
+    y = tf.exp(x) * 2.0 + 1.0
+    with tf.Session() as sess:
+        sess.run(y, {x: np.ones(1)})
+        for n in (1, 2, 3, 4, 5, 1, 2, 3):
+            np.testing.assert_allclose(sess.run(y, {x: np.ones(n)}), np.full(n, 2 * np.e + 1), rtol=1e-6)
+    assert len({id(c) for c in calls}) == 1
+    assert len(calls) == 6  # not those of 4 and 5 elements
+
+
+def test_results_are_the_callers_own(eager):
+    x = tf.placeholder(tf.float32, (3,))
+    y = tf.exp(x) + 1.0
+    with tf.Session() as sess:
+        for _ in range(3):
+            value = sess.run(y, {x: np.zeros(3)})
+            value[:] = -1  # neither read-only nor shared
+        np.testing.assert_allclose(sess.run(y, {x: np.zeros(3)}), [2, 2, 2])
+
+
+def test_a_hot_region_moves_over_while_steps_go_on(monkeypatch):
+    """No step waits for the compiler: the first results come from Python, later ones may come from XLA."""
+    monkeypatch.setenv("PENSTOCK_XLA", "1")
+    monkeypatch.setenv("PENSTOCK_REGIONS", "1")
+    monkeypatch.setattr(compiled, "HOT_NS", 2_000_000)
+    (_, total), _, feeds = loop()
+    with tf.Session() as sess:
+        first = sess.run(total, feeds)
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            np.testing.assert_allclose(sess.run(total, feeds), first, rtol=1e-5)
+            executor = next(iter(sess._runtime._prepared.values())).executors[0]
+            programs = [g for g in executor.compiler.program.code._globals.values() if isinstance(g, HotProgram)]
+            if programs and programs[0].contests and all(c.choice for c in programs[0].contests.values()):
+                break
+        assert programs, "no second program was made"
+        contest = next(iter(programs[0].contests.values()))
+        assert contest.choice in ("host", "xla") and contest.xla < float("inf") and contest.python < float("inf")
+
+
+@pytest.mark.parametrize("variable", ["PENSTOCK_XLA=0", "TF_DETERMINISTIC_OPS=1"])
+def test_it_can_be_switched_off(monkeypatch, variable):
+    monkeypatch.setenv(*variable.split("="))
+    monkeypatch.setenv("PENSTOCK_REGIONS", "eager")
+    monkeypatch.setattr(compiled, "HOT_NS", 0)
+    y, _, feeds = chain()
+    with tf.Session() as sess:
+        for _ in range(8):
+            sess.run(y, feeds)
+        executor = next(iter(sess._runtime._prepared.values())).executors[0]
+        assert executor.compiler.program.watch is None
+
+
+def test_importing_and_running_do_not_load_jax():
+    code = "import sys, penstock as tf\nwith tf.Session() as s: s.run(tf.constant(1.0) + 2.0)\nassert 'jax' not in sys.modules"
+    env = {k: v for k, v in os.environ.items() if not k.startswith("PENSTOCK_")}
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60, env=env)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:os.fork")
+def test_a_forked_child_goes_on_without(eager):
+    y, _, feeds = chain()
+    with tf.Session() as sess:
+        for _ in range(3):
+            expected = sess.run(y, feeds)
+    assert backend._started
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if not pid:
+        ok = False
+        try:
+            with tf.Session() as sess:
+                got = [sess.run(y, feeds) for _ in range(3)]
+            ok = not backend.is_available() and np.allclose(got[-1], expected, rtol=1e-4)
+        finally:
+            os.write(writer, b"1" if ok else b"0")
+            os._exit(0)
+    os.close(writer)
+    assert os.read(reader, 1) == b"1"
+    os.waitpid(pid, 0)

@@ -1,0 +1,300 @@
+"""The benchmark driver: turns, failures, warm-up and the page it writes. Times themselves are not tested."""
+
+import ast
+import pathlib
+import textwrap
+import time
+
+import pytest
+
+from benchmarks import __main__ as driver
+from benchmarks import first, footprint, report, scaling, table, timing, workers, workloads
+from benchmarks.table import OURS, PLAIN, THEIRS, Effort, Row
+
+ROOT = pathlib.Path(__file__).parent.parent
+QUICK = Effort(rounds=3, seconds=0.001, settle=0.002, limit=0.05, timeout=20.0)
+
+FAKE = """
+import json, sys, time
+name = sys.argv[1]
+if name == "absent":
+    raise ModuleNotFoundError("No module named 'absent'")
+print('{"ready": true}', flush=True)
+for line in sys.stdin:
+    command = json.loads(line)
+    if command["do"] == "setup":
+        work = command["name"]
+    if name == "broken" and command["do"] == "round":
+        answer = {"error": "ValueError: no"}
+    elif work == "none" and name == "peer":
+        answer = {"absent": True}
+    elif work == "hang" and name == "tensorflow":
+        time.sleep(60)
+    elif work == "die" and name == "penstock":
+        sys.exit("out of luck")
+    else:
+        answer = {"seconds": {"penstock": 1.0, "tensorflow": 3.0}.get(name, 2.0), "build": 0.1, "first": 0.2, "compiling": work == "long" and name == "penstock", "values": [1.0 if work != "odd" else len(name)]}
+    print(json.dumps(answer), flush=True)
+"""
+
+
+@pytest.fixture
+def pool(tmp_path):
+    (tmp_path / "fake_worker.py").write_text(FAKE)
+    names = ("penstock", "tensorflow", "peer", "broken", "absent")
+    pool = workers.Pool({name: {"PYTHONPATH": str(tmp_path)} for name in names}, module="fake_worker")
+    yield pool
+    pool.close()
+
+
+# -- timing -------------------------------------------------------------------------------------------------------------
+
+
+def test_calls_are_timed_in_batches():
+    count = 0
+
+    def step():
+        nonlocal count
+        count += 1
+
+    times = timing.calls(step, 0.003)
+    assert len(times) >= 3
+    assert count > 100 * len(times)
+
+
+def test_slow_calls_are_timed_one_by_one():
+    times = timing.calls(lambda: time.sleep(0.002), 0.001)
+    assert len(times) == 3
+    assert min(times) >= 0.002
+
+
+def test_settling_waits_for_compilations(monkeypatch):
+    answers = iter([True, True, True, False])
+    asked = []
+
+    def compiling(package):
+        asked.append(next(answers))
+        return asked[-1]
+
+    monkeypatch.setattr(timing, "compiling", compiling)
+    assert timing.settle(None, lambda: None, seconds=0.004, limit=5.0) < 5.0
+    assert asked == [True, True, True, False]
+
+
+def test_settling_ends(monkeypatch):
+    monkeypatch.setattr(timing, "compiling", lambda package: True)
+    spent = timing.settle(None, lambda: None, seconds=0.004, limit=0.05)
+    assert 0.05 < spent < 1.0
+
+
+def test_ratio_of_medians_and_spread_of_rounds():
+    assert timing.ratio([1.0, 2.0, 1.0], [3.0, 2.0, 5.0]) == (3.0, 1.0, 5.0)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(None, "-"), (1.234e-6, "1.23 us"), (4e-9, "4.00 ns"), (12.34e-6, "12.3 us"), (0.12345, "123 ms"), (0.9999, "1.00 s"), (12.34, "12.3 s")],
+)
+def test_times_have_three_digits(seconds, text):
+    assert timing.show(seconds) == text
+
+
+# -- workers ------------------------------------------------------------------------------------------------------------
+
+
+def test_packages_take_turns(pool):
+    row = table.measure(pool, Row("some", bar=2.0), [OURS, THEIRS, "peer"], QUICK)
+    assert row.times == {OURS: [1.0] * 3, THEIRS: [3.0] * 3, "peer": [2.0] * 3}
+    assert row.ratio() == (3.0, 3.0, 3.0)
+    assert row.notes == []
+
+
+def test_what_fails_is_noted_and_the_rest_is_measured(pool):
+    row = table.measure(pool, Row("some"), [OURS, "broken", "absent", THEIRS], QUICK)
+    assert set(row.times) == {OURS, THEIRS}
+    assert row.notes == ["broken: ValueError: no"]
+    assert "No module named 'absent'" in pool.missing["absent"]
+
+
+def test_a_peer_without_the_workload_is_left_out_silently(pool):
+    row = table.measure(pool, Row("none"), [OURS, THEIRS, "peer"], QUICK)
+    assert set(row.times) == {OURS, THEIRS}
+    assert row.notes == []
+
+
+def test_a_worker_that_hangs_or_dies_is_replaced(pool):
+    hung = table.measure(pool, Row("hang"), [OURS, THEIRS], Effort(rounds=1, timeout=0.5))
+    assert hung.times == {OURS: [1.0]}
+    assert hung.notes == ["tensorflow: no answer within 0 s"]
+    died = table.measure(pool, Row("die"), [OURS, THEIRS], QUICK)
+    assert died.notes == ["penstock: died: out of luck"]
+    assert set(table.measure(pool, Row("some"), [OURS, THEIRS], QUICK).times) == {OURS, THEIRS}
+
+
+def test_what_other_processes_used_is_known(pool):
+    pool.ask(OURS, "setup", 20.0, name="some")
+    before = pool.clock()
+    if before is None:
+        pytest.skip("no /proc here")
+    end = time.process_time() + 0.05
+    while time.process_time() < end:
+        pass  # our own work is not other processes' work
+    after = pool.clock()
+    assert after[1] > before[1] and 0 <= table._share(before, after) <= 1
+    assert table._share((1.0, 10.0), (2.0, 20.0)) == 0.1
+    assert table._share((1.0, 10.0), (0.0, 20.0)) == table._share(None, after) == 0.0
+
+
+def test_a_warm_up_that_did_not_end_is_noted(pool):
+    row = table.measure(pool, Row("long"), [OURS, THEIRS], Effort(rounds=1, limit=7.0))
+    assert row.notes == ["penstock: still compiling after a warm-up of 7 s"]
+    assert set(row.times) == {OURS, THEIRS}
+    assert set(pool._workers) == {THEIRS}, "the one that compiles is replaced"
+
+
+def test_different_results_are_noted(pool):
+    assert table.measure(pool, Row("odd"), [OURS, THEIRS], QUICK).notes == ["results differ between Penstock and TensorFlow"]
+
+
+def test_a_real_worker_runs_a_program():
+    pool = workers.Pool()
+    try:
+        made = pool.ask(OURS, "setup", 60.0, module="benchmarks.scaling", name="chain", arguments=[10])
+        assert made["build"] > 0 and len(made["values"]) == 2
+        pool.ask(OURS, "settle", 60.0, seconds=0.01, limit=0.1)
+        assert 0 < pool.ask(OURS, "round", 60.0, seconds=0.01)["seconds"] < 1
+        with pytest.raises(workers.Failed, match="KeyError"):
+            pool.ask(OURS, "setup", 60.0, module="benchmarks.scaling", name="no such")
+        assert pool.ask(OURS, "about", 60.0)["version"]
+    finally:
+        pool.close()
+
+
+def test_first_result_of_a_fresh_process():
+    result = first.measure("run of one add", rounds=1, packages=(OURS,))
+    assert result.notes == []
+    times = result.times[OURS]
+    assert times["total"] > times["import"] > 0
+    assert times["slowest"] >= times["median"] > 0
+
+
+def test_peak_memory_of_fresh_processes():
+    (found,) = footprint.measure(["embedding, sparse Adagrad"], packages=(OURS,))
+    assert found.notes == []
+    assert found.megabytes[OURS] > 0 and found.variables > 0
+    (failed,) = footprint.measure(["no such program"], packages=(OURS,))
+    assert failed.megabytes == {} and failed.notes == ["penstock: CalledProcessError"]
+
+
+# -- the page -----------------------------------------------------------------------------------------------------------
+
+
+def results():
+    rows = [
+        Row("quick one", "Calls", 2.0, {OURS: [1e-6, 1e-6], THEIRS: [5e-6, 6e-6], PLAIN: [8e-6, 8e-6], "jax": [2e-6, 2e-6]}),
+        Row("slow one", "Loops", 1.0, {OURS: [2e-3], THEIRS: [1e-3]}, disturbed=0.2),
+        Row("half-way | there", "Loops", 3.0, {OURS: [1e-3], THEIRS: [2e-3]}),
+        Row("lost one", "Loops", 1.0, {THEIRS: [1e-3]}, ["penstock: died"]),
+        Row("net", "Frozen networks", 1.0, {OURS: [0.02], THEIRS: [0.03], "openvino": [0.01]}),
+    ]
+    curve = scaling.Curve("chain", "nodes", [(10, {OURS: 1e-6, THEIRS: 1e-4}), (100_000, {OURS: 1e-2})], ["100,000: tensorflow: no answer"])
+    times = {"total": 0.5, "import": 0.1, "build": 0.1, "run": 0.1, "slowest": 0.002, "median": 0.001}
+    firsts = [first.First("quick one", {OURS: times, THEIRS: {**times, "total": 4.0}})]
+    prints = [footprint.Footprint("MLP", {OURS: 30.0, THEIRS: 20.0}, 7.0), footprint.Footprint("CNN", {OURS: 10.0}, 3.0, ["tensorflow: TimeoutExpired"])]
+    return report.Results(rows, firsts, [curve], {OURS: "1.0", THEIRS: "2.21.0"}, {"torch": "not installed"}, prints, when="2030-01-02 03:04 UTC", minutes=3.0)
+
+
+def test_the_page_says_what_was_measured():
+    text = report.markdown(results())
+    assert text == report.markdown(results())
+    assert "Measured 2030-01-02 03:04 UTC" in text
+    assert "Penstock 1.0, TensorFlow 2.21.0, Python " in text
+    assert "Not there: PyTorch (not installed)." in text
+    assert "Other processes had 4% of the machine during the rounds; more than 10% in 1 of 5 workloads." in text
+    assert "| quick one | 1.00 us | 8.00 us | 5.50 us | 5.50x | 2x | 5.00x..6.00x | 2.00 us | - |" in text
+    assert "| slow one | 2.00 ms | - | 1.00 ms | **0.50x** | 1x | 0.50x..0.50x | - | - |" in text
+    assert "| lost one | - | - | 1.00 ms | **failed** | 1x | - | - | - |" in text
+    assert "- lost one: penstock: died." in text
+
+
+def test_the_page_says_what_is_behind():
+    text = report.markdown(results())
+    assert "2 of 5 workloads reach their bar" in text
+    assert "Slower than TensorFlow: slow one (0.50x)." in text
+    assert "Slower than TensorFlow without the `xla` extra: quick one (0.69x)." in text
+    assert "Not measured: lost one." in text
+    assert "More than 1.3x OpenVINO's time on a frozen network: net (2.00x)." in text
+    assert "Later than TensorFlow: none." in text
+    assert "| MLP | 7 | 30 | 20 | 0.67x |" in text and "| CNN | 3 | 10 | - | - |" in text
+    assert "More than TensorFlow: MLP." in text and "- CNN: tensorflow: TimeoutExpired." in text
+
+
+def test_every_row_of_the_table_has_the_same_number_of_cells():
+    lines = [x for x in report.markdown(results()).splitlines() if x.startswith("|")]
+    tables = {x.count("|") - x.count("\\|") for x in lines}
+    assert len(tables) == 3, "one number for the table of workloads, one for first results, one for memory"
+
+
+def test_a_picture_of_a_curve():
+    text = report.picture(results().curves[0])
+    rows = textwrap.dedent(text).splitlines()
+    small, large = rows[4], rows[5]
+    assert small.split()[0] == "10" and "1.00 us" in small and small.endswith("100.0x")
+    assert large.split()[0] == "100,000" and large.endswith("-")
+    assert large.count("█") > small.split("us")[0].count("█")
+    assert "no answer" in rows[6]
+
+
+def test_writing_keeps_what_is_written_by_hand(tmp_path):
+    page = tmp_path / "performance.md"
+    page.write_text(f"# Title\n\nby hand\n\n{report.BEGIN}\nfrom last year\n{report.END}\n\nafter\n")
+    report.write(str(page), results())
+    report.write(str(page), results())
+    text = page.read_text()
+    assert text.startswith("# Title\n\nby hand\n") and text.endswith("\nafter\n")
+    assert "last year" not in text and text.count("## Workloads") == 1
+    page.write_text("something else")
+    with pytest.raises(ValueError, match="no lines"):
+        report.write(str(page), results())
+
+
+def test_the_documentation_has_the_marks():
+    text = (ROOT / "docs" / "performance.md").read_text()
+    assert text.index(report.BEGIN) < text.index(report.END)
+
+
+# -- what is registered -------------------------------------------------------------------------------------------------
+
+
+def test_every_workload_has_a_group_and_a_bar():
+    names = {*workloads.WORKLOADS, *workloads.ONCE}
+    assert names == set(workloads.BARS) == set(workloads.GROUPS)
+    assert all(bar >= 1 for bar in workloads.BARS.values())
+    assert set(first.NAMES) <= set(workloads.WORKLOADS)
+    assert {workloads.GROUPS[n] for n in names} <= {*table.GROUPS, "More"}
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "benchmarks" / "peers").glob("with_*.py")), ids=lambda p: p.stem)
+def test_peers_name_workloads_that_exist(path):
+    """Read, not imported: peers need packages that are not there when tests run."""
+    tree = ast.parse(path.read_text())
+    decorators = [d for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) for d in node.decorator_list]
+    names = [d.args[0].value for d in decorators if isinstance(d, ast.Call) and isinstance(d.func, ast.Name) and d.func.id == "workload"]
+    names += [n.slice.value for n in ast.walk(tree) if isinstance(n, ast.Subscript) and isinstance(n.slice, ast.Constant) and getattr(n.value, "id", "") == "WORKLOADS"]
+    assert names or "in models.FROZEN:" in path.read_text()
+    assert set(names) <= set(workloads.WORKLOADS)
+
+
+def test_options():
+    options = driver._parse(["--only", "MLP"])
+    assert options.peers == [] and options.parts == ["table"]
+    options = driver._parse([])
+    assert options.peers == [PLAIN, *table.PEERS] and options.parts == list(driver.PARTS)
+    assert driver._parse(["--peers", "plain,jax"]).peers == [PLAIN, "jax"]
+    with pytest.raises(SystemExit):
+        driver._parse(["--peers", "caffe"])
+
+
+def test_a_part_that_fails_does_not_end_the_run(capsys):
+    driver._part(lambda: 1 / 0)
+    assert "ZeroDivisionError" in capsys.readouterr().err
