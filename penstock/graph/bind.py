@@ -142,7 +142,12 @@ def arg_ranges(args: list, attrs: dict[str, Any]) -> list[tuple[int, int, bool]]
 def _grouped(fn: Callable[..., Any], ranges: list[tuple[int, int, bool]], leading: int) -> Callable[..., Any]:
     """Hands each list argument over as one Python list."""
     if len(ranges) == 1 and leading == 0:
-        return lambda *flat: fn(list(flat))
+
+        def grouped(*flat: Any) -> Any:
+            return fn(list(flat))
+
+        grouped.grouped = fn  # type: ignore[attr-defined]  # so that generated code knows what it calls
+        return grouped
 
     def call(*flat: Any) -> Any:
         head, rest = flat[:leading], flat[leading:]

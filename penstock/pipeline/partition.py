@@ -24,6 +24,7 @@ from penstock.graph.rewrite import Copier, add_controls, copy, new_node
 from penstock.pipeline.frames import ENTER, Frame, Frames, has_loops
 
 _SMALL_CONSTANT = 1024  # bytes
+_MAY_BE_DEAD = frozenset(("Switch", "RefSwitch", "_SwitchN", "_Recv", "_HostRecv"))
 
 
 def partition(graph: Graph, incarnations: dict[str, int], compress: bool = False) -> dict[str, Graph]:
@@ -50,6 +51,7 @@ class _Partitioner:
         if has_loops(graph):
             graph, self.frames = self._with_control_loops(graph)
         self.graph = graph
+        self.may_die = _may_die(graph)
         self.parts = {device: Copier(graph) for device in devices}
         self.recvs: dict[tuple[Any, str], Tensor] = {}
         self.count = 0
@@ -120,7 +122,10 @@ class _Partitioner:
         self.count += 1
         attrs = transfer_attrs(f"edge_{self.count}_{label}", src_device, device, self.incarnations)
         new_node(sender, "_Send", f"{producer.name}/_send", [source], {"T": wire, **attrs}, [], [], src_device, origin=producer)
-        recv = new_node(receiver, "_Recv", f"{producer.name}/_recv", [], {"tensor_type": wire, **attrs}, [wire], [source.dims], device, origin=producer)
+        attrs = {"tensor_type": wire, **attrs}
+        if producer not in self.may_die:
+            attrs["_never_dead"] = True
+        recv = new_node(receiver, "_Recv", f"{producer.name}/_recv", [], attrs, [wire], [source.dims], device, origin=producer)
         recv.outputs[0].handle_data = source.handle_data
         if self.frames is not None:
             frame = self.frames.after(producer)
@@ -185,6 +190,19 @@ def transfer_attrs(label: str, source: str, destination: str, incarnations: dict
         "send_device_incarnation": _signed(incarnations.get(source, 1)),
         "client_terminated": False,
     }
+
+
+def _may_die(graph: Graph) -> set[Operation]:
+    """Nodes that may be dead, or give something that is: those behind a Switch."""
+    found = {op for op in graph if op.type in _MAY_BE_DEAD}
+    stack = list(found)
+    while stack:
+        op = stack.pop()
+        for consumer in [c for t in op.outputs for c in t._consumers or ()] + (op._control_outputs or []):
+            if consumer not in found:
+                found.add(consumer)
+                stack.append(consumer)
+    return found
 
 
 def _is_small_constant(op: Operation) -> bool:

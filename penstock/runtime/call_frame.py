@@ -50,7 +50,7 @@ class CallFrame:
         for i, value in enumerate(retvals):
             if value is MISSING and not allow_dead:
                 raise errors.InvalidArgumentError(f"Retval[{i}] does not have value")
-            if value.__class__ is Ref:
+            if isinstance(value, Ref):
                 retvals[i] = value.read()
         self.retvals = [MISSING] * len(retvals)
         return retvals

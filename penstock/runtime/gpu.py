@@ -121,7 +121,7 @@ def _on_host(kernel: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _host(value: Any) -> Any:
-    if value.__class__ is Ref:
+    if isinstance(value, Ref):
         if backend.is_device_array(value.value):
             with value.lock:
                 if backend.is_device_array(value.value):
@@ -132,7 +132,7 @@ def _host(value: Any) -> Any:
 
 # -- what there is --------------------------------------------------------------------------------------------------------
 
-_devices: list[Any] | None = None
+_devices: dict[str, list[Any]] = {}  # by platform
 _applied: dict[str, str] = {}
 
 
@@ -156,16 +156,18 @@ def _may_have_gpus() -> bool:
 
 def _found() -> list[Any]:
     """JAX's devices, asked for once."""
-    global _devices
-    if _devices is None:
-        _devices = []
+    platform = _platform()
+    found = _devices.get(platform)
+    if found is None:
+        found = []
         if _may_have_gpus():
             jax = backend.start()
             try:
-                _devices = list(jax.local_devices(backend=_platform() or "gpu"))
+                found = list(jax.local_devices(backend=platform or "gpu"))
             except RuntimeError as error:
                 _tell_once(f"No GPU is used: {str(error).splitlines()[0]}")
-    return _devices
+        _devices[platform] = found
+    return found
 
 
 def _tell_once(text: str) -> None:
@@ -205,13 +207,14 @@ def _apply_options(options: Any) -> None:
     fraction = options.per_process_gpu_memory_fraction
     if fraction > 0:
         wishes["XLA_PYTHON_CLIENT_MEM_FRACTION"] = f"{min(fraction, 1.0):g}"
+    known = _devices.get(_platform())
     for name, value in wishes.items():
-        if _devices is None:
+        if known is None:
             os.environ.setdefault(name, value)
             _applied[name] = value
-        elif _devices and _applied.get(name, os.environ.get(name)) != value:
+        elif known and _applied.get(name, os.environ.get(name)) != value:
             _tell_once(f"GPUOptions ask for {name}={value}, but the GPU's allocator is at work already; the first session's options hold")
-    if backend.is_deterministic() and _devices is None and "xla_gpu_deterministic_ops" not in os.environ.get("XLA_FLAGS", ""):
+    if backend.is_deterministic() and known is None and "xla_gpu_deterministic_ops" not in os.environ.get("XLA_FLAGS", ""):
         os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_gpu_deterministic_ops=true".strip()
 
 

@@ -27,7 +27,7 @@ from penstock.formats.attr_value import FuncAttr
 from penstock.graph.function import Function
 from penstock.graph.ir import Graph
 from penstock.graph.quiet_gc import paused
-from penstock.ops.resources import Ref
+from penstock.ops.resources import HeldRef, Ref
 from penstock.pipeline import CompileOptions, Trail, compile_step, debug
 from penstock.pipeline.place import Placer
 from penstock.pipeline.regions import group
@@ -86,7 +86,7 @@ class Prepared:
         retvals = frame.retvals
         for i in range(len(retvals)):
             value = retvals[i]
-            if value.__class__ is Ref:
+            if value.__class__ is Ref or value.__class__ is HeldRef:
                 value = retvals[i] = value.read()
             if is_device_array(value):
                 value = retvals[i] = np.array(value)

@@ -9,7 +9,7 @@ import pytest
 
 import penstock as tf
 from penstock import errors
-from penstock.engines.python import codegen, elementwise, products
+from penstock.engines.python import codegen, elementwise, products, tiles
 
 
 @pytest.fixture(autouse=True)
@@ -211,9 +211,9 @@ def test_a_run_writes_into_its_input():
 
     run = elementwise.Fused([Node(first.op), Node(second.op)], [], [x, y], [], [first, second])
     names = {}
-    _, runner = elementwise.write_tile(run, "tile", lambda t: t, lambda o, p: names.setdefault(id(o), p), {x, y})
+    _, runner = tiles.write_tile(run, "tile", lambda t: t, lambda o, p: names.setdefault(id(o), p), {x, y})
     assert runner.into == {0: 1, 1: 0}  # x is still needed when `first` is written
-    _, runner = elementwise.write_tile(run, "tile", lambda t: t, lambda o, p: names.setdefault(id(o), p), {x})
+    _, runner = tiles.write_tile(run, "tile", lambda t: t, lambda o, p: names.setdefault(id(o), p), {x})
     assert runner.into == {1: 0}
 
 

@@ -108,6 +108,37 @@ def test_the_list_of_covered_ops_is_the_kernels_own():
     assert all(name in OPS for name in onednn.COVERED)
 
 
+def test_what_stands_between_is_the_kernels_own():
+    assert sorted(kernels.BETWEEN) == list(onednn.BETWEEN)
+
+
+@needs_library
+@pytest.mark.parametrize("name", onednn.BETWEEN)
+def test_between_convolutions_results_are_numpys_to_the_bit(name, runs):
+    special = np.array([np.nan, -np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-45, -1e-45, 1.0, -1.0, 3e38, -3e38], np.float32)
+    x = np.random.RandomState(0).randn(3, 61, 31, 16).astype(np.float32)
+    y = np.random.RandomState(1).randn(*x.shape).astype(np.float32)
+    for at in (slice(0, 144), slice(-144, None)):
+        x.reshape(-1)[at], y.reshape(-1)[at] = np.repeat(special, 12), np.tile(special, 12)
+    inputs = {"Relu": [x], "AddN": [[x, y, x + 1]]}.get(name, [x, y])
+    flat = inputs[0] if name == "AddN" else inputs
+    with tf.Graph().as_default() as graph, np.errstate(all="ignore"):
+        pools = [tf.nn.avg_pool2d(tf.placeholder(tf.float32, x.shape), 1, 1, "SAME") for _ in flat]
+        op = {"Relu": tf.nn.relu, "AddN": lambda *a: tf.add_n(a), "AddV2": tf.add}.get(name, lambda *a: graph.create_op(name, a, [tf.float32]).outputs[0])(*pools).op
+        assert op.type == name
+        fast, slow = kernels_of(op)
+        before = runs[0]
+        got = fast(*flat)
+        assert runs[0] > before
+        expected = slow(*flat)
+        np.testing.assert_array_equal(got, expected)
+        # Another shape, and a view; then one that is too small.
+        np.testing.assert_array_equal(fast(*[v[:2, ::-1] for v in flat]), slow(*[v[:2, ::-1] for v in flat]))
+        before = runs[0]
+        np.testing.assert_array_equal(fast(*[v[:1, :2] for v in flat]), slow(*[v[:1, :2] for v in flat]))
+        assert runs[0] == before
+
+
 @needs_library
 @pytest.mark.parametrize("name", onednn.COVERED)
 def test_every_sample_agrees_with_numpy(name, runs):

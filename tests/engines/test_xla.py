@@ -13,7 +13,7 @@ import penstock as tf
 pytest.importorskip("jax")
 
 from penstock.engines.xla import backend, program
-from penstock.engines.xla.program import HotProgram
+from penstock.engines.xla.program import HotProgram, HotStateProgram
 from penstock.runtime.executor import compiled
 
 
@@ -29,6 +29,8 @@ def calls(monkeypatch):
     seen = []
     real = HotProgram._through_xla
     monkeypatch.setattr(HotProgram, "_through_xla", lambda self, form, values: seen.append(self) or real(self, form, values))
+    whole = HotStateProgram._run
+    monkeypatch.setattr(HotStateProgram, "_run", lambda self, plan, values: seen.append(self) or whole(self, plan, values))
     return seen
 
 
@@ -122,6 +124,70 @@ def test_variables_are_read_and_written_around_it(monkeypatch, calls):
         for p, q in zip(a, b):
             np.testing.assert_allclose(p, q, rtol=2e-5)
     assert calls
+
+
+def small_net(optimizer, resource):
+    def build():
+        x = tf.placeholder(tf.float32, (None, 5))
+        labels = tf.placeholder(tf.int32, (None,))
+        with tf.variable_scope("net", use_resource=resource):
+            h = tf.layers.dense(x, 7, tf.nn.relu, kernel_initializer=tf.initializers.glorot_uniform(seed=1))
+            logits = tf.layers.dense(h, 3, kernel_initializer=tf.initializers.glorot_uniform(seed=2))
+        loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits))
+        train = optimizer().minimize(loss)
+        data = np.random.default_rng(0).standard_normal((1, 5))
+        return [loss, train], tf.global_variables_initializer(), {x: data, labels: [2]}
+
+    return build
+
+
+@pytest.mark.parametrize("resource", [False, True])
+@pytest.mark.parametrize("optimizer", [lambda: tf.train.GradientDescentOptimizer(0.1), lambda: tf.train.AdamOptimizer(0.05)], ids=["sgd", "adam"])
+def test_whole_training_steps(monkeypatch, calls, optimizer, resource):
+    plain, xla = both(small_net(optimizer, resource), monkeypatch, steps=12)
+    np.testing.assert_allclose([r[0] for r in plain], [r[0] for r in xla], rtol=1e-4)
+    assert any(isinstance(c, HotStateProgram) for c in calls)
+
+
+def test_variables_that_a_program_holds_are_variables(eager, calls):
+    """Others read them, fetch them, write to them, in between; nobody sees a value change that it was given."""
+    v = tf.get_variable("v", initializer=np.ones((2, 3), np.float32), use_resource=True)
+    train = v.assign_add(tf.tanh(v) * 0.5 + 0.25)
+    text = tf.as_string(tf.reduce_sum(v.read_value()))  # has no rule
+    reset = v.assign(tf.zeros((2, 3)))
+    expected = np.ones((2, 3), np.float32)
+    seen = []
+    with tf.Session() as sess:
+        sess.run(v.initializer)
+        for i in range(12):
+            sess.run(train.op)
+            expected = expected + np.tanh(expected) * 0.5 + 0.25
+            if i % 3 == 1:
+                value = sess.run(v)
+                np.testing.assert_allclose(value, expected, rtol=1e-5)
+                seen.append((value, value.copy()))
+            if i % 4 == 2:
+                assert float(sess.run(text)) == pytest.approx(expected.sum(), rel=1e-4)
+            if i == 7:
+                sess.run(reset)
+                expected = np.zeros((2, 3), np.float32)
+        for value, copy in seen:
+            np.testing.assert_array_equal(value, copy)
+            value[:] = 0  # the caller's own
+        np.testing.assert_allclose(sess.run(v), expected, rtol=1e-5)
+    assert any(isinstance(c, HotStateProgram) for c in calls)
+
+
+def test_a_label_out_of_range_is_reported(eager):
+    (fetches, init, feeds) = small_net(lambda: tf.train.GradientDescentOptimizer(0.1), True)()
+    labels = next(k for k in feeds if k.dtype == tf.int32)
+    with tf.Session() as sess:
+        sess.run(init)
+        for _ in range(4):
+            good = sess.run(fetches, feeds)[0]
+        with pytest.raises(tf.errors.InvalidArgumentError, match="label"):
+            sess.run(fetches, {**feeds, labels: [3]})
+        assert sess.run(fetches, feeds)[0] < good
 
 
 def test_gradients_agree(monkeypatch):

@@ -210,6 +210,59 @@ def test_dependency_cleaning_keeps_order():
         assert sess.run(read) == 5.0
 
 
+def test_what_only_a_control_edge_asks_for_does_not_run():
+    x, w = tf.placeholder(tf.float32, [4, 3], name="x"), tf.constant(np.ones((3, 2)), tf.float32)
+    dx, dw = tf.gradients(tf.reduce_sum(tf.tanh(tf.matmul(x, w))), [x, w])
+    with tf.control_dependencies([tf.group(dx, dw)]):
+        result = tf.identity(dw, name="result")
+    graph = optimised(Signature(("x:0",), (result.name,)), "dependencies")
+    assert dx.op.name not in graph and dw.op.name in graph
+    assert dx.op.name in optimised(Signature(("x:0",), (result.name,), (dx.op.name,)), "dependencies")
+
+
+def test_what_waits_for_such_a_node_still_waits_for_what_the_node_read():
+    v = tf.Variable(1.0, name="v", use_resource=True)
+    count = tf.Variable(0.0, name="count", use_resource=True)
+    with tf.control_dependencies([v.assign(5.0)]):
+        step = count.assign_add(v.read_value())
+    with tf.control_dependencies([tf.square(tf.sqrt(step))]):
+        read = tf.identity(count.read_value(), name="read")
+    graph = optimised(Signature((), (read.name,)), "dependencies")
+    assert not {"Square", "Sqrt"} & set(types(graph)) and "AssignAddVariableOp" in types(graph)
+    with tf.Session() as sess:
+        sess.run(tf.global_variables_initializer())
+        assert [sess.run(read) for _ in range(3)] == [5.0, 10.0, 15.0]
+
+
+def test_checks_run_though_nobody_reads_them():
+    x = tf.placeholder(tf.float32, [], name="x")
+    with tf.control_dependencies([tf.check_numerics(x, "bad"), tf.assert_less(x, 2.0)]):
+        y = tf.constant(1.0) * 2.0
+    with tf.Session() as sess:
+        assert sess.run(y, {x: 1.0}) == 2.0
+        with pytest.raises(tf.errors.InvalidArgumentError):
+            sess.run(y, {x: 3.0})
+        with pytest.raises(tf.errors.InvalidArgumentError, match="bad"):
+            sess.run(y, {x: float("nan")})
+
+
+def test_idle_work_in_branches_and_loops():
+    x = tf.placeholder(tf.float32, [], name="x")
+
+    def branch(sign):
+        with tf.control_dependencies([tf.square(tf.exp(x))]):
+            return tf.identity(x * sign)
+
+    def body(i, total):
+        with tf.control_dependencies([tf.exp(total) * 2.0]):
+            return i + 1, total + 1.0
+
+    y = tf.cond(x > 0, lambda: branch(1.0), lambda: branch(-1.0))
+    _, z = tf.while_loop(lambda i, _: i < 3, body, [tf.constant(0), y])
+    with tf.Session() as sess:
+        assert [sess.run(z, {x: v}) for v in (2.0, -4.0)] == [5.0, 7.0]
+
+
 @pytest.mark.parametrize("name", [p.name for p in PASSES])
 def test_switching_off_a_pass_changes_no_value(name):
     x = tf.placeholder(tf.float32, [None, 3], name="x")

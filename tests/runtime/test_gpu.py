@@ -12,7 +12,6 @@ pytest.importorskip("jax")
 
 from penstock.engines.xla import backend
 from penstock.engines.xla.program import DeviceProgram
-from penstock.runtime import gpu
 
 GPU = "/job:localhost/replica:0/task:0/device:GPU:0"
 
@@ -21,9 +20,6 @@ GPU = "/job:localhost/replica:0/task:0/device:GPU:0"
 def one_gpu(monkeypatch):
     if not os.environ.get("PENSTOCK_TEST_GPU"):  # set it to run these tests on a real one
         monkeypatch.setenv("PENSTOCK_GPU_PLATFORM", "cpu")
-    monkeypatch.setattr(gpu, "_devices", None)
-    yield
-    gpu._devices = None
 
 
 @pytest.fixture
@@ -269,6 +265,26 @@ def test_a_queue_on_the_cpu_feeds_the_gpu():
             np.testing.assert_array_equal(sess.run(y), [12, 14, 16])
 
 
+def test_a_training_step_behind_a_dequeue_is_one_region():
+    """The two parts of an example arrive one by one; nothing is computed before both are there."""
+    queue = tf.FIFOQueue(10, [tf.float32, tf.float32], [(4, 3), (4,)])
+    x, y = queue.dequeue()
+    w = tf.get_variable("w", (3, 1), initializer=tf.ones_initializer(), use_resource=True)
+    error = tf.squeeze(tf.tanh(tf.matmul(tf.nn.relu(x), w)), 1) - tf.exp(y)
+    loss = tf.reduce_sum(error**2)
+    train = tf.train.GradientDescentOptimizer(0.1).minimize(loss)
+    put = queue.enqueue([tf.ones((4, 3)), tf.zeros(4)])
+    with tf.Session() as sess:
+        assert sess.explain([loss, train]).code.count("def region(") == 1
+        sess.run(w.initializer)
+        losses = []
+        for _ in range(4):
+            sess.run(put)
+            losses.append(sess.run([loss, train])[0])
+    np.testing.assert_allclose(losses[0], 4 * (np.tanh(3.0) - 1) ** 2, rtol=1e-4)
+    assert losses[3] < losses[0]
+
+
 def test_two_threads_train_one_variable():
     v = tf.get_variable("v", initializer=np.zeros(3, np.float32), use_resource=True)
     add = v.assign_add(tf.ones(3))
@@ -344,3 +360,23 @@ def test_too_much_memory_is_a_typed_error():
         with pytest.raises(tf.errors.ResourceExhaustedError):
             sess.run(y, {x: 1.0})
         assert sess.run(x * 2.0, {x: 2.0}) == 4.0
+
+
+def test_a_loop_that_stays_in_python():
+    """Its body draws random numbers and writes a TensorArray, so that only parts of it are programs."""
+    x = tf.placeholder(tf.float32, (3,))
+    array = tf.TensorArray(tf.float32, 4)
+
+    def body(i, v, a):
+        v = tf.sin(v) * 2.0 + tf.cast(i, tf.float32) + 0.0 * tf.random_uniform((3,))
+        return i + 1, v, a.write(i, v)
+
+    _, last, written = tf.while_loop(lambda i, *_: i < 4, body, [0, x, array])
+    with tf.Session() as sess:
+        for _ in range(2):
+            value, rows = sess.run([last, written.stack()], {x: [1, 2, 3]})
+            expected = np.array([1, 2, 3], np.float32)
+            for i in range(4):
+                expected = np.sin(expected) * 2 + i
+                np.testing.assert_allclose(rows[i], expected, rtol=1e-5)
+            np.testing.assert_allclose(value, expected, rtol=1e-5)

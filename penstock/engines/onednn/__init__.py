@@ -3,7 +3,7 @@
 library      the shared library: found, loaded, checked; threads, forks
 primitives   compiled code for fixed shapes, cached; memory objects, scratchpads, constant weights
 plan         layouts and thresholds that all plans share
-conv, matmul, pool, norm   plans: a primitive and the reorders around it, run with arrays
+conv, matmul, pool, norm, elementwise   plans: a primitive and the reorders around it, run with arrays
 kernels      TF's ops: which nodes and sizes go to oneDNN, and which stay with NumPy
 updates      training ops on large variables, in place
 fused        TF's fused nodes: convolutions and products with bias, batch norm, sum and activation in one call
@@ -30,6 +30,9 @@ COVERED = (
     "_SumOfProducts",
 )  # fmt: skip
 
+BETWEEN = ("AddN", "AddV2", "Relu", "ReluGrad")
+"""Taken only where they stand behind one of the others."""
+
 FUSED = ("_FusedConv2D", "_FusedDepthwiseConv2dNative", "_FusedMatMul")
 
 budget: Callable[[], int] | None = None
@@ -40,7 +43,7 @@ def install(threads: Callable[[], int] | None = None) -> None:
     """Offers oneDNN's kernels; `threads()` tells how many threads they may use unless `set_threads` says otherwise."""
     global budget
     budget = threads
-    for name in (*COVERED, *FUSED):
+    for name in (*COVERED, *BETWEEN, *FUSED):
         offer(name, "onednn", _lazily(name))
     training.engine = _update
 
@@ -57,6 +60,8 @@ def _lazily(name: str) -> Callable[..., Any]:
     def maker(op: Any, kernel: Callable[..., Any]) -> Callable[..., Any] | None:
         if name in FUSED:
             from penstock.engines.onednn.fused import MAKERS
+        elif name in BETWEEN:
+            from penstock.engines.onednn.kernels import BETWEEN as MAKERS
         else:
             from penstock.engines.onednn.kernels import MAKERS
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from penstock import errors
 from penstock.engines import blas
-from penstock.engines.onednn import conv, matmul, norm, pool
+from penstock.engines.onednn import conv, elementwise, matmul, norm, pool
 from penstock.engines.onednn import library as lib
 from penstock.engines.onednn.library import Library, OneDnnError
 from penstock.engines.onednn.primitives import BFLOAT16, CODES, FLOAT32
@@ -527,3 +527,43 @@ MAKERS: dict[str, Callable[[Operation, Kernel], Kernel | None]] = {
     "Softmax": softmax(lib.SOFTMAX_ACCURATE),
     "LogSoftmax": softmax(lib.SOFTMAX_LOG),
 }
+
+# -- between convolutions -----------------------------------------------------------------------------------------------
+
+IMAGE_RANK = 4
+
+
+def whole_arrays(kind: type, shapes: Kernel) -> Kernel:
+    """Relu, ReluGrad and sums behind convolutions and the like. Others are left to NumPy, whose tiles join such nodes with their
+    neighbours."""
+
+    def maker(op: Operation, fallback: Kernel) -> Kernel | None:
+        if op.attrs["T"].np != FLOAT32 or not 1 < len(op.inputs) + (kind is elementwise.Relu) <= elementwise.MOST_SUMMANDS:
+            return None
+        dims = op.inputs[0].dims
+        if dims is None or len(dims) < IMAGE_RANK or any(t.dims != dims for t in op.inputs) or not any(t.op.type in _HEAVY for t in op.inputs):
+            return None
+        known = [n for n in dims if n is not None]
+        if len(known) == len(dims) and int(np.prod(known)) < elementwise.MIN_SIZE:
+            return None
+
+        def prepare(*inputs: np.ndarray) -> Kernel | None:
+            library = library_for(FLOAT32) if inputs[0].size >= elementwise.MIN_SIZE else None
+            return elementwise.plan_for(kind, library, inputs) if library else None
+
+        return _remembering(op, fallback, shapes, prepare)
+
+    return maker
+
+
+def _shapes(*inputs: Any) -> Any:
+    return [x.shape for x in inputs]
+
+
+BETWEEN: dict[str, Callable[[Operation, Kernel], Kernel | None]] = {
+    "AddN": whole_arrays(elementwise.Sum, _shapes),
+    "AddV2": whole_arrays(elementwise.Sum, _shapes_2),
+    "Relu": whole_arrays(elementwise.Relu, _shape_1),
+    "ReluGrad": whole_arrays(elementwise.ReluGrad, _shapes_2),
+}
+_HEAVY = frozenset((*MAKERS, *BETWEEN, "_FusedConv2D", "_FusedDepthwiseConv2dNative"))

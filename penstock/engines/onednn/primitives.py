@@ -119,7 +119,24 @@ class Multiply(NamedTuple):
     dtype: np.dtype | None = None
 
 
-PostOps = tuple[Eltwise | Sum | Add | Multiply, ...]
+class Less(NamedTuple):
+    """Post-op: 1 where the result is less than an operand as that of `Add`, else 0, also for NaN."""
+
+    dims: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: np.dtype | None = None
+
+
+class Maximum(NamedTuple):
+    """Post-op: the greater one of the result and an operand as that of `Add`; the operand if one of them is NaN."""
+
+    dims: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: np.dtype | None = None
+
+
+PostOps = tuple[Eltwise | Sum | Add | Multiply | Less | Maximum, ...]
+_BINARY: dict[type, int] = {Add: lib.BINARY_ADD, Multiply: lib.BINARY_MUL, Less: lib.BINARY_LT, Maximum: lib.BINARY_MAX}
 
 # -- making -------------------------------------------------------------------------------------------------------------
 
@@ -171,8 +188,7 @@ class Maker:
                 elif isinstance(op, Sum):
                     call("dnnl_post_ops_append_sum", ops, op.scale, 0, 0)
                 else:
-                    kind = lib.BINARY_ADD if isinstance(op, Add) else lib.BINARY_MUL
-                    call("dnnl_post_ops_append_binary", ops, kind, self.md(op.dims, op.strides, op.dtype or dtype))
+                    call("dnnl_post_ops_append_binary", ops, _BINARY[type(op)], self.md(op.dims, op.strides, op.dtype or dtype))
             call("dnnl_primitive_attr_set_post_ops", attr, ops)
         return attr
 
@@ -181,7 +197,7 @@ class Maker:
         return [
             (lib.ARG_POST_OP * (i + 1) | lib.ARG_SRC_1, self.md(op.dims, op.strides, op.dtype or dtype))
             for i, op in enumerate(post_ops)
-            if isinstance(op, (Add, Multiply))
+            if not isinstance(op, (Eltwise, Sum))
         ]
 
     def pd(self, kind: str, *args: Any) -> int:

@@ -21,12 +21,14 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from penstock.engines.memory import keep_freed_memory
 from penstock.engines.python import elementwise, products
-from penstock.engines.python.counters import find_counters
-from penstock.engines.python.elementwise import Fused, find_runs, steps_of, write_tile
+from penstock.engines.python.counters import Counters, find_counters
+from penstock.engines.python.elementwise import FULL, ROW, Fused, find_runs, is_chain, kind_of, steps_of
 from penstock.engines.python.expressions import (
     OUT_BY_NAME,
     expression,
+    from_engine,
     is_pure,
     may_fail,
     needed_inputs,
@@ -36,8 +38,10 @@ from penstock.engines.python.expressions import (
     without_dimensions,
 )
 from penstock.engines.python.facts import find_owned, find_sure
+from penstock.engines.python.pieces import piece
 from penstock.engines.python.stacks import find_stacks, stack_line
 from penstock.engines.python.structure import Assign, Branch, Call, Loop, Offloaded, Structured, Unstructured, structure
+from penstock.engines.python.tiles import write_tile
 from penstock.graph.ir import Operation, Tensor
 from penstock.ops.context import DEAD
 from penstock.ops.control_flow import predicate
@@ -183,16 +187,18 @@ class _Writer:
 
     def write(self) -> None:
         code = self.code
+        if any(_may_be_big(t) for node in self.nodes for t in node.op.outputs):
+            keep_freed_memory()
         args = self._frame_nodes()
         code.may_die = any(self.guards.get(t) for t in self.result_tensors)
         self._leave_out_unread()
         self._leave_out_broadcasts()
-        if self.offload is not None:
-            known = {t: self.globals[name] for t, name in self.constants_of.items()}
-            self.block = self.offload.split(self.block, self._root, known, self._read_at_end())
         self.stacks = find_stacks(_paths(self.block, ()), self._reads, self._root, self._read_at_end(), self.constants_of, self.globals)
         # What a push gives is what was pushed. Runs know values by their names, so this comes before them.
         self.alias.update((op.outputs[0], op.inputs[1]) for op in self.stacks if op.type == "StackPushV2")
+        if self.offload is not None:
+            known = {t: self.globals[name] for t, name in self.constants_of.items()}
+            self.block = self.offload.split(self.block, self._root, known, self._read_at_end())
         self.block = self._with_runs(self.block)
         if self.on_host:
             self._with_products(args)
@@ -200,7 +206,9 @@ class _Writer:
         statements = list(_paths(self.block, ()))
         self.owned = find_owned(statements, self._reads, self._root)
         fed = [t for _, t in args if t.op.type in _ARGS]
-        self.counters = find_counters(statements, self._reads, self._root, self._read_at_end(), self._constant)
+        self.counters = Counters({}, {})
+        if self.on_host:
+            self.counters = find_counters(statements, self._reads, self._root, self._read_at_end(), self._constant)
         self.sure = find_sure(statements, self._root, [*self.constants_of, *fed], self.stacks)
         n = len(self.block)
         if n <= PART + PART // 2:
@@ -277,7 +285,7 @@ class _Writer:
                 args.append((len(self.inputs) + op.attrs["index"], op.outputs[0]))
             elif op.type in _CONSTANTS:
                 value = node.fn()
-                if value.__class__ is np.ndarray and value.ndim == 0 and value.dtype.kind in "biuf":
+                if value.__class__ is np.ndarray and value.ndim == 0 and value.dtype.kind in "biufc":
                     value = value[()]
                 name = self.constants_of[op.outputs[0]] = self._global(value, "c")
                 self.names[op.outputs[0]] = name
@@ -345,10 +353,8 @@ class _Writer:
                 self.lines.append(f"    {self._name(tensor)} = {self._load(index, tensor)}  # {tensor.op.name}")
 
     def _load(self, index: int, tensor: Tensor) -> str:
-        """An argument; a number that may come as an array without dimensions becomes a NumPy scalar. Not a complex one: NumPy
-        multiplies complex scalars and arrays with different rounding."""
-        cheap = _is_number(tensor) and tensor.op.type in _ARGS and tensor.dtype.np.kind != "c"
-        return f"args[{index}][()]" if cheap else f"args[{index}]"
+        """An argument; a number that may come as an array without dimensions becomes a NumPy scalar."""
+        return f"args[{index}][()]" if _is_number(tensor) and tensor.op.type in _ARGS else f"args[{index}]"
 
     def _return(self, names: Callable[[Tensor], str]) -> None:
         results = [self._result(t, names) for t in self.result_tensors]
@@ -643,6 +649,8 @@ class _Writer:
         elif self.on_host:
             into = self._reusable(node, path)
             text = expression(node, inputs, self._global, self.globals, into)
+            if text is None and (original(node) or from_engine(node)) and all(self._root(t) in self.sure for t in op.inputs):
+                text = piece(op, inputs, self._global, self.globals)
         if text is not None:
             self.code.shortened.add(op)
         else:
@@ -680,8 +688,8 @@ class _Writer:
         out = node.op.outputs[0] if node.op.outputs else None
         if out is None or not out.dims or None in out.dims or out not in self.used or ufunc_of(node) is not None:
             return False
-        steps = steps_of(node)
-        if steps is None or len(steps) > 4 or any(self._root(t).dims != out.dims or self._root(t) not in self.sure for t in node.op.inputs):
+        steps = None if variables_read(node) else steps_of(node)
+        if steps is None or len(steps) > 4 or not is_chain(steps) or any(self._root(t).dims != out.dims or self._root(t) not in self.sure for t in node.op.inputs):
             return False
         self.code.shortened.add(node.op)
         name = self._name(out)  # before inputs die: their names are needed by later steps
@@ -745,14 +753,20 @@ class _Writer:
         dying = {t for t in self.kills.get(path, ()) if t in self.sure and self.owned.get(t) == path[:-1]}
         lines, runner = write_tile(run, name, self._root, self._global, dying)
         self.tiles.append((lines, runner, name))
-        arrays, numbers = [self._value(t) for t in run.arrays], [self._value(t) for t in run.numbers]
-        tests = [
-            f"{arrays[0]}.size >= {elementwise.MIN_SIZE}",
-            *(f"{arrays[0]}.shape == {other}.shape" for other in arrays[1:]),
-        ]
-        tests += [f"not {number}.ndim" for t, number in zip(run.numbers, numbers) if t not in self.constants_of]
+        read = self._read_variables(run, indent)
+        arrays, numbers = ([read.get(t) or self._value(t) for t in tensors] for tensors in (run.arrays, run.numbers))
+        tests = [f"{arrays[0]}.size >= {elementwise.MIN_SIZE}"]
+        if run.dims is not None:
+            tests.append(f"{arrays[0]}.shape[-1] == {run.dims[-1]}")
+        for tensor, other in zip(run.arrays[1:], arrays[1:]):
+            is_full = run.dims is None or kind_of(tensor.dims, run.dims) == FULL
+            tests.append(f"{other}.shape == {arrays[0]}.shape" + ("" if is_full else "[:-1] + (1,)"))
+        for tensor, number in zip(run.numbers, numbers):
+            if tensor not in self.constants_of:
+                is_row = run.dims is not None and kind_of(tensor.dims, run.dims) == ROW
+                tests.append(f"{number}.shape == {tensor.dims!r}" if is_row else f"not {number}.ndim")
         last = run.nodes[-1]
-        inputs = [self._value(t) for t in last.op.inputs]
+        inputs = self._told(last.op.inputs)
         self._line(indent, f"if {' and '.join(tests)}:")
         outputs = [self._name(t) for t in run.outputs]
         call = f"{self._global(runner, 'tiled')}({', '.join(arrays + numbers)})"
@@ -771,6 +785,19 @@ class _Writer:
                 self._line(indent + 1, " = ".join(sorted(dies[i])) + " = None")
         for tensor in own:
             self.free.append(self.names.pop(tensor))
+        if read:
+            self._line(indent, " = ".join(read.values()) + " = None")
+
+    def _read_variables(self, run: Fused, indent: int) -> dict[Tensor, str]:
+        """Lines that read the run's variables at its place, and the names of their values."""
+        names = {}
+        for i, (tensor, told) in enumerate(run.variables.items()):
+            ref, name = self._value(tensor), f"w{i}"
+            reader = next(n for n in run.nodes if any(self._root(t) is tensor for t in n.op.inputs))
+            text = f"{name} = {name} if ({name} := {ref}.value) is not None else read_ref({ref}, True, {told!r})"
+            self._line(indent, text, reader, self._told(reader.op.inputs))
+            names[tensor] = name
+        return names
 
     def _assign(self, statement: Assign, indent: int) -> None:
         node, index = statement
@@ -943,6 +970,12 @@ def _without(block: list, silent: set[Operation]) -> list:
             continue
         result.append(statement)
     return result
+
+
+def _may_be_big(tensor: Tensor) -> bool:
+    """Whether the C library might ask the kernel for such an array anew in every step."""
+    dims = tensor.dims
+    return dims is None or None in dims or math.prod(dims) >= 1 << 16
 
 
 def _n_bytes(tensor: Tensor) -> int:

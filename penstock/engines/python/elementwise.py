@@ -1,24 +1,23 @@
-"""Runs of elementwise nodes on big arrays, computed tile by tile.
+"""Which nodes on big arrays make a run that is computed tile by tile.
 
 A chain of ufuncs over a million numbers spends its time waiting for memory. Cut into tiles that stay in a core's cache, every
 intermediate value lives in a small buffer that is used again, only what others need is written out, and tiles go to as many
 threads as there are (ufuncs let go of the interpreter while they compute).
 
-`find_runs` replaces runs of calls by `Fused` statements; `Fused.write` gives the source of the function for one tile; a `Runner`
-is what the generated code calls. Sums over all elements may end a run: each tile is summed as NumPy does (pairwise), then the
-tiles' sums are. Tiles depend on the size alone, so results do not depend on the number of threads.
+`find_runs` replaces runs of calls by `Fused` statements; `tiles` writes the function for one tile and runs it. All values of a run are
+arrays of one shape or numbers; or, where the last dimension is of a medium size, also *rows* (one number for each column, such as a
+bias) and *columns* (one number for each row, such as what a reduction along the last axis with keep_dims gives): then a tile is some
+rows, and such reductions are part of the run. Sums over all elements may end a run.
 """
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from penstock.engines.memory import keep_freed_memory
-from penstock.engines.python.expressions import original, ufunc_of, variables_read
+from penstock.engines.python.expressions import is_pure, original, ufunc_of, variables_read
 from penstock.engines.python.structure import Assign, Branch, Call, Loop, Offloaded
 from penstock.graph.ir import Operation, Tensor
 
@@ -30,34 +29,32 @@ CACHE = 1 << 20
 """Bytes of all buffers of a tile together: what stays in a core's second-level cache."""
 LONGEST = 96
 """Nodes of one run."""
+WINDOW = 40
+"""So many statements apart, nodes do not join: a value that is computed early has to be kept until it is read."""
+COLUMNS = (16, 1 << 14)
+"""Least and most columns of a run with rows and columns: ufuncs need some microseconds for every hundred rows."""
 
 _FLOATS = (np.float32, np.float64)
+_CONSTANTS = ("Const", "HostConst")
 _REDUCTIONS = {"Sum": np.add, "Mean": np.add, "Max": np.maximum, "Min": np.minimum}
-
-
-def _serial(count: int, work: Callable[[int], Any]) -> None:
-    for i in range(count):
-        work(i)
-
-
-parallel_for: Callable[[int, Callable[[int], Any]], None] = _serial
-"""`parallel_for(n, work)` calls work(0) ... work(n - 1), in any order, on several threads. The runtime sets it."""
 
 # -- nodes as steps ------------------------------------------------------------------------------------------------------
 
 
 class Step(NamedTuple):
-    """One ufunc. Operands: a Tensor, the number of an earlier step of the same node, or a NumPy scalar."""
+    """One ufunc, or its reduction along the last axis. Operands: a Tensor, the number of an earlier step of the same node, or a NumPy
+    scalar."""
 
     ufunc: np.ufunc
     operands: tuple[Any, ...]
     dtype: np.dtype
+    reduces: bool = False
 
 
 def steps_of(node: Any) -> list[Step] | None:
     """The ufuncs that compute a node bit for bit as its kernel does; None if there are none."""
     op: Operation = node.op
-    if len(op.outputs) != 1 or not op.inputs or variables_read(node):
+    if len(op.outputs) != 1 or not op.inputs or not all(deref and name for _, deref, name in variables_read(node)):
         return None
     dtype = op.outputs[0].dtype.np
     ufunc = ufunc_of(node)
@@ -70,6 +67,11 @@ def steps_of(node: Any) -> list[Step] | None:
     if make is None or dtype.type not in _FLOATS or not original(node):
         return None
     return make(op, dtype)
+
+
+def is_chain(steps: list[Step]) -> bool:
+    """Whether every step reads of the others only the one before it, so that one array does for all of them."""
+    return all(o == i - 1 for i, step in enumerate(steps) for o in step.operands if o.__class__ is int)
 
 
 def _relu(op: Operation, dtype: np.dtype) -> list[Step]:
@@ -116,6 +118,29 @@ def _tanh_grad(op: Operation, dtype: np.dtype) -> list[Step]:
     ]
 
 
+def _sigmoid_grad(op: Operation, dtype: np.dtype) -> list[Step]:
+    y, dy = op.inputs
+    return [
+        Step(np.multiply, (dy, y), dtype),
+        Step(np.subtract, (dtype.type(1), y), dtype),
+        Step(np.multiply, (0, 1), dtype),
+    ]
+
+
+def _rsqrt(op: Operation, dtype: np.dtype) -> list[Step]:
+    return [Step(np.sqrt, (op.inputs[0],), dtype), Step(np.reciprocal, (0,), dtype)]
+
+
+def _rsqrt_grad(op: Operation, dtype: np.dtype) -> list[Step]:
+    y, dy = op.inputs
+    return [
+        Step(np.multiply, (dy, dtype.type(-0.5)), dtype),
+        Step(np.multiply, (0, y), dtype),
+        Step(np.square, (y,), dtype),
+        Step(np.multiply, (1, 2), dtype),
+    ]
+
+
 _RECIPES: dict[str, Callable[[Operation, np.dtype], list[Step] | None]] = {
     "Relu": _relu,
     "Relu6": _relu6,
@@ -124,19 +149,71 @@ _RECIPES: dict[str, Callable[[Operation, np.dtype], list[Step] | None]] = {
     "AddN": _add_n,
     "ReluGrad": _relu_grad,
     "TanhGrad": _tanh_grad,
+    "SigmoidGrad": _sigmoid_grad,
+    "Rsqrt": _rsqrt,
+    "RsqrtGrad": _rsqrt_grad,
 }
+_SAME_SHAPES = frozenset(("AddN", "ReluGrad", "TanhGrad", "SigmoidGrad", "RsqrtGrad"))
+"""Nodes that do not broadcast."""
+
+
+def steps_in_run(node: Any, root: Callable[[Tensor], Tensor]) -> list[Step] | None:
+    """As steps_of, with what only makes sense inside of a run: reductions along the last axis, and broadcasting."""
+    op: Operation = node.op
+    if op.type == "BroadcastTo" or op.type in _REDUCTIONS:
+        x, other = op.inputs[0], root(op.inputs[1])
+        dtype = x.dtype.np
+        if dtype.type not in _FLOATS or other.op.type not in _CONSTANTS or x.dims is None or not original(node):
+            return None
+        if op.type == "BroadcastTo":
+            return [Step(np.positive, (x,), dtype)]
+        axes = [int(a) for a in np.ravel(other.op.attrs["value"].array)]
+        if not op.attrs["keep_dims"] or len(x.dims) < 2 or axes not in ([-1], [len(x.dims) - 1]) or x.dims[-1] is None:
+            return None
+        steps = [Step(_REDUCTIONS[op.type], (x,), dtype, True)]
+        return steps if op.type != "Mean" else [*steps, Step(np.true_divide, (0, dtype.type(x.dims[-1])), dtype)]
+    return steps_of(node)
+
+
+def operands_of(node: Any) -> Sequence[Tensor]:
+    """The inputs that a node computes with; axes and shapes are constants."""
+    return node.op.inputs[:1] if node.op.type == "BroadcastTo" or node.op.type in _REDUCTIONS else node.op.inputs
+
+
+# -- shapes ------------------------------------------------------------------------------------------------------------------
+
+FULL, NUMBER, ROW, COLUMN = "full", "number", "row", "column"
+
+
+def kind_of(dims: Any, full: Any) -> str | None:
+    """What a value of shape `dims` is in a run on arrays of shape `full`; None if it cannot be part of it."""
+    if dims == full:
+        return FULL
+    if dims == ():
+        return NUMBER
+    if not dims or not full or len(full) < 2 or full[-1] is None or not COLUMNS[0] <= full[-1] <= COLUMNS[1]:
+        return None
+    if dims == (*full[:-1], 1):
+        return COLUMN
+    return ROW if len(dims) <= len(full) and dims == (*(1,) * (len(dims) - 1), full[-1]) else None
 
 # -- finding runs ----------------------------------------------------------------------------------------------------------
 
 
 class Fused(NamedTuple):
-    """A run: its nodes in order, the reductions that end it, the arrays and numbers it reads, and what others need of it."""
+    """A run: its nodes in order, the reductions over everything that end it, the values it reads, and what others need of it."""
 
     nodes: list[Any]
     reductions: list[Any]
     arrays: list[Tensor]
+    """Full arrays, then columns."""
     numbers: list[Tensor]
+    """Numbers and rows."""
     outputs: list[Tensor]
+    variables: dict[Tensor, str] = {}
+    """Those among the values that are reference variables, with their names."""
+    dims: Any = None
+    """The shape of full arrays, if there are rows or columns."""
 
 
 def find_runs(block: list, root: Callable[[Tensor], Tensor], results: Iterable[Tensor]) -> list:
@@ -153,7 +230,7 @@ def find_runs(block: list, root: Callable[[Tensor], Tensor], results: Iterable[T
 def _in_block(block: list, root: Callable[[Tensor], Tensor], readers: dict[Tensor, set[int]]) -> list:
     result: list = []
     waiting = list(block)
-    steps = {id(s): steps_of(s.node) for s in block if isinstance(s, Call)}
+    steps = {id(s): steps_in_run(s.node, root) for s in block if isinstance(s, Call)}
     while waiting:
         first = waiting[0]
         if isinstance(first, Branch):
@@ -161,10 +238,10 @@ def _in_block(block: list, root: Callable[[Tensor], Tensor], readers: dict[Tenso
         elif isinstance(first, Loop):
             first = first._replace(cond=_in_block(first.cond, root, readers), body=_in_block(first.body, root, readers))
         elif isinstance(first, Call) and steps[id(first)] is not None:
-            dims = first.node.op.outputs[0].dims
-            if _worth_it(dims) and _fits(first.node, dims, set(), root):
+            dims = operands_of(first.node)[0].dims if first.node.op.type in _REDUCTIONS else first.node.op.outputs[0].dims
+            if _worth_it(dims) and _begins(first.node, dims, root):
                 batch, sums, rest = _collect(waiting, dims, steps, root)
-                run = _run(batch, sums, root, readers)
+                run = _run(batch, sums, dims, steps, root, readers)
                 if run is not None:
                     result.append(run)
                     waiting = rest
@@ -180,35 +257,57 @@ def _worth_it(dims: Any) -> bool:
     return None in dims or int(np.prod(dims)) >= MIN_SIZE
 
 
-def _fits(node: Any, dims: Any, made: set[Tensor], root: Callable[[Tensor], Tensor]) -> bool:
-    """Every input is an array of the run's shape, or a number."""
+def _begins(node: Any, dims: Any, root: Callable[[Tensor], Tensor]) -> bool:
+    """One of its inputs has the run's shape, so that there is something to look at when the line runs."""
+    return _fits(node, dims, root) and any(root(t).dims == dims for t in operands_of(node))
+
+
+def _fits(node: Any, dims: Any, root: Callable[[Tensor], Tensor]) -> bool:
+    """All that the node reads and gives has a shape that can be part of the run."""
     op: Operation = node.op
-    if op.outputs[0].dims != dims:
+    out = kind_of(op.outputs[0].dims, dims)
+    kinds = [kind_of(root(t).dims, dims) for t in operands_of(node)]
+    if op.type in _REDUCTIONS:
+        return out == COLUMN and kinds == [FULL]
+    if out == COLUMN:
+        return all(k in (COLUMN, NUMBER) for k in kinds) and COLUMN in kinds
+    if op.type in _SAME_SHAPES and any(k != FULL for k in kinds):
         return False
-    shapes = [dims if root(t) in made else root(t).dims for t in op.inputs]
-    return all(s in (dims, ()) for s in shapes) and dims in shapes
+    return out == FULL and None not in kinds and any(k != NUMBER for k in kinds)
 
 
 def _collect(waiting: list, dims: Any, steps: dict, root: Callable[[Tensor], Tensor]) -> tuple[list, list, list]:
     """The calls that can run together with the first one, reductions of what they give, and all other statements."""
     batch, sums, rest = [waiting[0]], [], []
     made = {waiting[0].node.op.outputs[0]}
+    known = made | {root(t) for t in operands_of(waiting[0].node) if root(t).dims == dims}
     blocked: set[Tensor] = set()
-    for statement in waiting[1:]:
-        if isinstance(statement, Call) and len(batch) < LONGEST:
+    is_ordered = False  # whether something comes first that may write variables
+    gap = 0
+    for i, statement in enumerate(waiting[1:]):
+        if gap > WINDOW or len(batch) >= LONGEST:
+            rest += waiting[1 + i :]
+            break
+        if isinstance(statement, Call):
             op = statement.node.op
             inputs = [root(t) for t in op.inputs]
-            if any(t in made for t in inputs) and not any(t in blocked for t in inputs):
-                if steps.get(id(statement)) is not None and _fits(statement.node, dims, made, root):
+            if any(t in known for t in inputs) and not any(t in blocked for t in inputs):
+                reads_now = is_ordered and variables_read(statement.node)
+                if steps.get(id(statement)) is not None and not reads_now and _fits(statement.node, dims, root):
                     batch.append(statement)
                     made.add(op.outputs[0])
+                    known.add(op.outputs[0])
+                    known.update(t for t in inputs if t.dims == dims)
+                    gap = 0
                     continue
-                if inputs[0] in made and _reduces_all(statement.node, root):
+                if inputs[0] in made and inputs[0].dims == dims and _reduces_all(statement.node, root):
                     sums.append(statement)
                     blocked.add(op.outputs[0])
                     continue
+        gap += 1
         rest.append(statement)
         blocked.update(outputs_of(statement))
+        is_ordered = is_ordered or not (isinstance(statement, Fused) or (isinstance(statement, Call) and is_pure(statement.node, True)))
     return batch, sums, rest
 
 
@@ -217,31 +316,41 @@ def _reduces_all(node: Any, root: Callable[[Tensor], Tensor]) -> bool:
     if op.type not in _REDUCTIONS or op.attrs["keep_dims"] or not original(node):
         return False
     dims, axes = op.inputs[0].dims, root(op.inputs[1])
-    if axes.op.type not in ("Const", "HostConst") or op.outputs[0].dtype.np.type not in _FLOATS or dims is None:
+    if axes.op.type not in _CONSTANTS or op.outputs[0].dtype.np.type not in _FLOATS or dims is None:
         return False
     chosen = {int(a) % len(dims) for a in np.ravel(axes.op.attrs["value"].array)}
     return len(chosen) == len(dims)
 
 
-def _run(batch: list, sums: list, root: Callable[[Tensor], Tensor], readers: dict[Tensor, set[int]]) -> Fused | None:
+def _pays_alone(node: Any, dims: Any, n_steps: int) -> bool:
+    """Whether a single node is long enough for a second thread: that is all that it can win."""
+    return None not in dims and node.op.type not in _REDUCTIONS and int(np.prod(dims)) * n_steps >= PARALLEL
+
+
+def _run(
+    batch: list, sums: list, dims: Any, steps: dict, root: Callable[[Tensor], Tensor], readers: dict[Tensor, set[int]]
+) -> Fused | None:
     nodes = [s.node for s in batch]
-    dims = nodes[0].op.outputs[0].dims
-    if len(nodes) + len(sums) < (2 if None in dims else 1):
+    if len(nodes) + len(sums) == 1 and not _pays_alone(nodes[0], dims, len(steps[id(batch[0])])):
         return None
     own = {id(s) for s in (*batch, *sums)}
     made = {n.op.outputs[0] for n in nodes}
-    arrays: dict[Tensor, None] = {}
-    numbers: dict[Tensor, None] = {}
+    kinds: dict[Tensor, str | None] = {}
+    variables: dict[Tensor, str] = {}
     for node in nodes:
-        for tensor in node.op.inputs:
+        for tensor in operands_of(node):
             base = root(tensor)
             if base not in made:
-                (numbers if base.dims == () else arrays)[base] = None
+                kinds[base] = kind_of(base.dims, dims)
+        variables.update((root(node.op.inputs[i]), name) for i, _, name in variables_read(node))
     outputs = [t for n in nodes for t in n.op.outputs if readers.get(t, set()) - own]
     outputs += [s.node.op.outputs[0] for s in sums]
-    if not arrays or not outputs:
+    arrays = [t for t, kind in kinds.items() if kind == FULL] + [t for t, kind in kinds.items() if kind == COLUMN]
+    if not outputs:
         return None
-    return Fused(nodes, [s.node for s in sums], list(arrays), list(numbers), outputs)
+    numbers = [t for t, kind in kinds.items() if kind in (NUMBER, ROW)]
+    is_plain = all(kind in (FULL, NUMBER) for kind in (*kinds.values(), *(kind_of(t.dims, dims) for t in made)))
+    return Fused(nodes, [s.node for s in sums], arrays, numbers, outputs, variables, None if is_plain else dims)
 
 
 def _everything(block: list) -> Iterable[Any]:
@@ -275,147 +384,3 @@ def outputs_of(statement: Any) -> list[Tensor]:
         elif not isinstance(inner, Branch):
             made += inner.outputs
     return made
-
-
-# -- source and running ------------------------------------------------------------------------------------------------------
-
-
-def write_tile(
-    run: Fused, name: str, root: Callable[[Tensor], Tensor], name_of: Callable[[Any, str], str], dying: Container[Tensor] = ()
-) -> tuple[list[str], Runner]:
-    """The source of the function that computes one tile, and the Runner that will call it (its `function` is still to be set). Arrays that
-    are `dying` may be written into."""
-    lines = [f"def {name}(a, b, arrays, numbers, outputs, buffers, sums, number):"]
-    where: dict[Any, str] = {}
-    for i, tensor in enumerate(run.arrays):
-        where[tensor] = f"x{i}"
-        lines.append(f"    x{i} = arrays[{i}][a:b]")
-    for i, tensor in enumerate(run.numbers):
-        where[tensor] = f"s{i}"
-        lines.append(f"    s{i} = numbers[{i}]")
-    kept = [t for t in run.outputs if t.op.type not in _REDUCTIONS or t.op not in {n.op for n in run.reductions}]
-    for i, tensor in enumerate(kept):
-        where[tensor] = f"y{i}"
-        lines.append(f"    y{i} = outputs[{i}][a:b]")
-    # Every step has a key; the last step of a node has the node's output as its key.
-    rows: list[tuple[Any, Step, list[Any], Any]] = []
-    for node in run.nodes:
-        steps = steps_of(node)
-        assert steps is not None
-        out = node.op.outputs[0]
-        keys: list[Any] = [(out, i) for i in range(len(steps) - 1)] + [out]
-        for key, step in zip(keys, steps):
-            operands = [
-                root(o) if isinstance(o, Tensor) else keys[o] if o.__class__ is int else o for o in step.operands
-            ]
-            rows.append((key, step, operands, node))
-    last: dict[Any, int] = {}
-    for i, (_, _, operands, _) in enumerate(rows):
-        for operand in operands:
-            if not isinstance(operand, np.generic):
-                last[operand] = i
-    for node in run.reductions:
-        last[root(node.op.inputs[0])] = len(rows)
-    free: dict[np.dtype, list[int]] = {}
-    buffers: list[np.dtype] = []
-    held: dict[Any, int] = {}
-    body: list[str] = []
-    for i, (key, step, operands, node) in enumerate(rows):
-        names = [name_of(o, "c") if isinstance(o, np.generic) else where[o] for o in operands]
-        for operand in operands:
-            if not isinstance(operand, np.generic) and operand in held and last[operand] == i:
-                number = held.pop(operand)
-                free.setdefault(buffers[number], []).append(number)
-        if key not in where:
-            spare = free.get(step.dtype)
-            if spare:
-                number = spare.pop()
-            else:
-                number = len(buffers)
-                buffers.append(step.dtype)
-            held[key] = number
-            where[key] = f"t{number}"
-        function = name_of(step.ufunc, step.ufunc.__name__ + "_")
-        body.append(f"    {function}({', '.join(names)}, out={where[key]})  # {node.op.name} = {node.op.type}")
-    for i in range(len(buffers)):
-        lines.append(f"    t{i} = buffers[{i}][:b - a]")
-    lines += body
-    for i, node in enumerate(run.reductions):
-        reduce = name_of(_REDUCTIONS[node.op.type].reduce, "reduce_")
-        lines.append(
-            f"    sums[{i}][number] = {reduce}({where[root(node.op.inputs[0])]})  # {node.op.name} = {node.op.type}"
-        )
-    ends = [(_REDUCTIONS[n.op.type], n.op.outputs[0].dtype.np, n.op.type == "Mean") for n in run.reductions]
-    runner = Runner([t.dtype.np for t in kept], buffers, ends, len(rows), len(run.arrays))
-    # An input that nobody reads after an output is written may be that output, if nobody else needs it.
-    made_at = {key: i for i, (key, _, _, _) in enumerate(rows)}
-    for i, tensor in enumerate(kept):
-        for j, array in enumerate(run.arrays):
-            if array in dying and array.dtype.np == tensor.dtype.np and last[array] <= made_at[tensor] and j not in runner.into.values():
-                runner.into[i] = j
-                break
-    return lines, runner
-
-
-class Runner:
-    """Computes a run on whole arrays: `runner(array, ..., number, ...)` gives its outputs, arrays first, then reductions."""
-
-    def __init__(
-        self, outputs: list[np.dtype], buffers: list[np.dtype], ends: list[tuple], n_steps: int, n_arrays: int
-    ) -> None:
-        self.outputs = outputs
-        self.buffers = buffers
-        self.ends = ends
-        self.n_steps = n_steps
-        self.n_arrays = n_arrays
-        self.function: Callable[..., Any] = _serial
-        self.into: dict[int, int] = {}  # outputs that are written into an input
-        keep_freed_memory()
-        bytes_each = sum(d.itemsize for d in (*buffers, *outputs)) + n_arrays * 4
-        self.tile = min(max(CACHE // max(bytes_each, 1) // 4096 * 4096, 1 << 15), 1 << 17)
-
-    def __call__(self, *values: Any) -> tuple[Any, ...]:
-        arrays, numbers = [v.reshape(-1) for v in values[: self.n_arrays]], values[self.n_arrays :]
-        shape, size = values[0].shape, values[0].size
-        results = [np.empty(shape, dtype) for dtype in self.outputs] if not self.into else self._results(values)
-        flat = [r.reshape(-1) for r in results]
-        tile = self.tile
-        if size < 2 * tile:
-            tile = max(-(-size // 2), MIN_SIZE // 2)
-        count = -(-size // tile)
-        sums = [np.empty(count, dtype) for _, dtype, _ in self.ends]
-        function = self.function
-
-        def work(number: int) -> None:
-            start = number * tile
-            function(start, min(start + tile, size), arrays, numbers, flat, self._buffers(tile), sums, number)
-
-        (parallel_for if size * self.n_steps >= PARALLEL else _serial)(count, work)
-        for (ufunc, dtype, is_mean), parts in zip(self.ends, sums):
-            total = ufunc.reduce(parts)
-            results.append(np.true_divide(total, dtype.type(size)) if is_mean else total)
-        return tuple(results)
-
-    def _results(self, values: tuple[Any, ...]) -> list[np.ndarray]:
-        shape = values[0].shape
-        found = [values[self.into[i]] if i in self.into else None for i in range(len(self.outputs))]
-        return [
-            np.empty(shape, dtype) if array is None or not array.flags.c_contiguous else array
-            for array, dtype in zip(found, self.outputs)
-        ]
-
-    def _buffers(self, tile: int) -> list[np.ndarray]:
-        """This thread's buffers, as arrays of the types that are needed."""
-        kept = _scratch.__dict__.setdefault("kept", [])
-        result = []
-        for i, dtype in enumerate(self.buffers):
-            size = tile * dtype.itemsize
-            if i == len(kept):
-                kept.append(np.empty(size, np.uint8))
-            elif kept[i].size < size:
-                kept[i] = np.empty(size, np.uint8)
-            result.append(kept[i][:size].view(dtype))
-        return result
-
-
-_scratch = threading.local()

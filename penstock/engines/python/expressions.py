@@ -18,6 +18,8 @@ from typing import Any
 
 import numpy as np
 
+from penstock.engines.python import pieces
+from penstock.engines.python import reductions as reductions_of_big
 from penstock.graph.ir import Operation, Tensor
 from penstock.ops import arithmetic, reductions  # noqa: F401  (declared before their kernels are compared)
 from penstock.shapes import is_fully_defined
@@ -38,7 +40,7 @@ _FLOAT_UFUNCS = {
 }  # kernels that differ for whole numbers only
 _NUMBERS = (np.float32, np.float64, np.int32, np.int64)
 _FLOATS = (np.float32, np.float64)
-_REDUCTIONS = {"Sum": np.add, "Prod": np.multiply, "Max": np.maximum, "Min": np.minimum}
+_REDUCTIONS = {"Sum": np.add, "Mean": np.add, "Prod": np.multiply, "Max": np.maximum, "Min": np.minimum}
 
 
 _FRESH = frozenset(("MatMul", "Sum", "Prod", "Max", "Min", "Mean"))
@@ -57,7 +59,7 @@ def makes_new(node: Any) -> bool:
 
 def derives_shape(node: Any) -> bool:
     """Whether the static shapes of a node's results follow from those of its inputs."""
-    return ufunc_of(node) is not None or node.op.type in _PURE
+    return ufunc_of(node) is not None or node.op.type in _PURE or pieces.derives_shape(node.op)
 
 
 def is_pure(node: Any, inputs_have_other_readers: bool = False) -> bool:
@@ -144,8 +146,10 @@ def expression(
         return f"{name_of(ufunc, ufunc.__name__ + '_')}({', '.join([*inputs, *into])})"
     if op.type == "SelectV2" and original(node) and all(_is_plain_number(t) for t in op.inputs):
         return f"{inputs[1]} if {inputs[0]} else {inputs[2]}"
-    if op.type in _REDUCTIONS and inputs[1] in known and original(node):
+    if op.type in _REDUCTIONS and op.type != "Mean" and inputs[1] in known and original(node):
         return _reduction(op, inputs, known[inputs[1]], name_of)
+    if op.type == "Mean" and inputs[1] in known and original(node) and op.outputs[0].dtype.np.type in _FLOATS:
+        return _mean(op, inputs, known[inputs[1]], name_of)
     if _is_static_reshape(node):
         return f"{inputs[0]}.reshape({op.outputs[0].dims!r})"
     return None
@@ -211,12 +215,26 @@ def _reduction(op: Operation, inputs: Sequence[str], axes: Any, name_of: Callabl
         op.type in ("Max", "Min") and not (is_fully_defined(x.dims) and np.prod(x.dims))
     ):
         return None
-    reduce = name_of(_reducer(op.type), _REDUCTIONS[op.type].__name__ + "_reduce_")
+    is_small = is_fully_defined(x.dims) and np.prod(x.dims) < reductions_of_big.LARGE
+    ufunc = _REDUCTIONS[op.type]
+    reduce = name_of(_reducer(op.type) if is_small else reductions_of_big.reducer(ufunc), ufunc.__name__ + "_reduce_")
     axis = chosen[0] if len(chosen) == 1 else tuple(chosen)
     if x.dtype.np.type in _FLOATS and not op.attrs["keep_dims"]:
         return f"{reduce}({inputs[0]}, {axis!r})"
     kind = name_of(x.dtype.np, "dtype_")
     return f"{reduce}({inputs[0]}, {axis!r}, {kind}, None, {bool(op.attrs['keep_dims'])})"
+
+
+def _mean(op: Operation, inputs: Sequence[str], axes: Any, name_of: Callable[[Any, str], str]) -> str | None:
+    total = _reduction(op, inputs, axes, name_of)
+    dims = op.inputs[0].dims
+    count = 1
+    for axis in np.ravel(axes) if total is not None and dims is not None else ():
+        count *= dims[int(axis)] or 0  # not known, or nothing to divide by
+    if total is None or not count:
+        return None
+    number = name_of(op.outputs[0].dtype.np.type(count), "c")
+    return f"{name_of(np.true_divide, 'true_divide_')}({total}, {number})"
 
 
 @functools.cache
@@ -226,7 +244,8 @@ def _reducer(op_type: str) -> Callable[..., Any]:
 
 def original(node: Any) -> bool:
     """Whether the node runs the declared kernel, with nothing around it but its attributes."""
-    kernel = getattr(node.fn, "func", node.fn)
+    kernel = getattr(node.fn, "grouped", node.fn)
+    kernel = getattr(kernel, "func", kernel)
     return kernel is node.op.op_def.kernel
 
 

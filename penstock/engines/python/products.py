@@ -10,16 +10,17 @@ BLAS or oneDNN to use several threads by themselves stay as they are.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Container
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from penstock.engines.memory import keep_freed_memory
-from penstock.engines.python import elementwise
+from penstock.engines.python import elementwise, parallel
 from penstock.engines.python.elementwise import Fused
 from penstock.engines.python.expressions import is_pure, variables_read
-from penstock.engines.python.structure import Branch, Call, Loop
+from penstock.engines.python.structure import Branch, Call, Loop, Offloaded
 from penstock.graph.ir import Operation, Tensor
 from penstock.shapes import is_fully_defined
 
@@ -33,7 +34,9 @@ FEWEST = 4
 WORTH = 3_000_000
 """Multiplications of a whole group: about 60 us."""
 BATCH = 1_000_000
-"""Multiplications of what one thread does at a time: about 20 us."""
+"""Multiplications of what one thread does at a time, at least: about 20 us."""
+BATCHES = 8
+"""More than that only make threads meet at the interpreter's lock more often; fewer leave one waiting for the other."""
 MOST_BYTES = 8 << 20
 """Results of one group, which live until the last of them is not needed any more; and constants laid side by side."""
 
@@ -69,6 +72,8 @@ def find_products(block: list, root: Root, sure: Container[Tensor], constants: d
         elif isinstance(first, Loop):
             cond, body = (find_products(inner, root, sure, constants, readers) for inner in (first.cond, first.body))
             first = first._replace(cond=cond, body=body)
+        elif isinstance(first, Offloaded):
+            first = first._replace(host=find_products(first.host, root, sure, constants, readers))
         elif counts and isinstance(first, Call):
             key = _key(first, root, sure)
             if key is not None and counts[key] >= FEWEST:
@@ -180,7 +185,7 @@ class Runner:
         self.across = (op.attrs["transpose_a"], op.attrs["transpose_b"])
         self.dims: tuple[int, ...] = op.outputs[0].dims  # type: ignore[assignment]
         self.dtype = op.outputs[0].dtype.np
-        self.batch = max(1, BATCH // _work(op, op.inputs[0], op.inputs[1]))
+        self.batch = max(1, BATCH // _work(op, op.inputs[0], op.inputs[1]), -(-self.count // BATCHES))
 
     def __call__(self, *values: Any) -> Any:
         operands, waiting = [], list(values)
@@ -191,6 +196,7 @@ class Runner:
         if not all(v.flags.c_contiguous for v in values):
             return self._one_by_one(operands)
         result = np.empty((self.count, *self.dims), self.dtype)
+        total = None if self.adds is None else _Total(result, self.batch)
         size = self.batch
 
         def work(number: int) -> None:
@@ -198,29 +204,49 @@ class Runner:
             stop = min(start + size, self.count)
             a, b = (_part(operand, start, stop, across) for operand, across in zip(operands, self.across))
             np.matmul(a, b, out=result[start:stop])
+            if total is not None:
+                total.add(number)
 
-        elementwise.parallel_for(-(-self.count // size), work)
-        return result if not self.adds else self._sum(result)
-
-    def _sum(self, result: np.ndarray) -> tuple[np.ndarray]:
-        """One after the other, as AddN does, for two halves of the elements."""
-        flat = result.reshape(self.count, -1)
-        total = np.empty(self.dims, self.dtype)
-        ends = total.reshape(-1)
-        half = ends.size // 2
-
-        def work(number: int) -> None:
-            part = slice(half) if number == 0 else slice(half, None)
-            np.add.reduce(flat[:, part], axis=0, out=ends[part])
-
-        elementwise.parallel_for(2, work)
-        return (total,)
+        parallel.parallel_for(-(-self.count // size), work)
+        return result if total is None else (total.value,)
 
     def _one_by_one(self, operands: list[Any]) -> list[Any]:
         """Matrices that BLAS would read across: their products are not the same, bit for bit, when they are moved."""
         a, b = ([o] * self.count if isinstance(o, np.ndarray) and o.ndim == 2 else [o[0]] * self.count if len(o) == 1 else o for o in operands)
         found = [kernel(x, y) for kernel, x, y in zip(self.kernels, a, b)]
         return found if self.adds is None else [self.adds(*found)]
+
+
+class _Total:
+    """The sum of all products, one after the other, as AddN adds them. Who has computed a batch adds what can be added by then, so that
+    the adding goes on beside the multiplying."""
+
+    def __init__(self, products: np.ndarray, batch: int) -> None:
+        self.value = np.empty(products.shape[1:], products.dtype)
+        self._products = products
+        self._batch = batch
+        self._is_there = [False] * -(-len(products) // batch)
+        self._next = 0
+        self._lock = threading.Lock()
+
+    def add(self, number: int) -> None:
+        """Says that batch `number` is computed."""
+        self._is_there[number] = True
+        # Who finds the lock taken leaves its batch to the holder, who looks again after letting go.
+        while self._next < len(self._is_there) and self._is_there[self._next] and self._lock.acquire(False):
+            try:
+                self._go_on()
+            finally:
+                self._lock.release()
+
+    def _go_on(self) -> None:
+        while self._next < len(self._is_there) and self._is_there[self._next]:
+            start = self._next * self._batch
+            part = self._products[start : start + self._batch]
+            if start:
+                part[0] += self.value
+            np.add.reduce(part, axis=0, out=self.value)
+            self._next += 1
 
 
 def _part(operand: Any, start: int, stop: int, across: bool) -> np.ndarray:
@@ -235,6 +261,3 @@ def describe(group: Products) -> str:
     """For people: what the statement computes."""
     added = "" if group.total is None else f", added as {group.total.op.name} = AddN"
     return f"{len(group.nodes)} products, {group.nodes[0].op.name} to {group.nodes[-1].op.name}{added}"
-
-
-

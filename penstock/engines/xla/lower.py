@@ -38,6 +38,15 @@ STREAMS = frozenset(("RandomUniform", "RandomStandardNormal", "TruncatedNormal",
 """Ops that go on with a stream of random numbers from step to step: where they are in it is an argument of the program."""
 
 
+INDEXED: dict[str, tuple[int, Callable[[list[Any], dict[str, Any]], int]]] = {
+    "SparseSoftmaxCrossEntropyWithLogits": (1, lambda args, attrs: args[0].shape[-1]),
+    "Gather": (1, lambda args, attrs: args[0].shape[0]),
+    "ResourceGather": (1, lambda args, attrs: args[0].shape[attrs.get("batch_dims", 0)]),
+}
+"""Ops whose kernel reports an index out of range: which argument has the indices, and what their bound is. A program can hold them if the indices come
+from outside and are looked at before it starts."""
+
+
 class Tracer:
     """Runs statements on traced values. `env` maps root tensors to values; `streams` has a place in a stream (three uint64) for each node that draws
     random numbers, and `drawn` gets the number of elements that it draws."""
@@ -47,6 +56,8 @@ class Tracer:
         self.root = root
         self.streams = streams or {}
         self.drawn: dict[Operation, int] = {}
+        self.looks: set[Tensor] | None = None  # inputs that can be looked at before the program starts; None: nobody reports anything
+        self.checks: list[tuple[Tensor, int]] = []
 
     def value(self, tensor: Tensor) -> Any:
         return self.env[self.root(tensor)]
@@ -112,10 +123,21 @@ class Tracer:
             if not arg.is_ref and opdef.inputs and not _takes_resource(op, start, stop):
                 part = [v.value if isinstance(v, Var) else v for v in part]
             args.append(part if is_list else part[0])
+        if self.looks is not None and rule.may_raise(op.attrs):
+            if op.type not in INDEXED:
+                raise Unsupported("its kernel reports bad data, which a program cannot")
+            self._check_indices(op, args)
         found = rule.fn(*args, **{name: op.attrs[name] for name in rule.attrs})
         if opdef.plain_output:
             return [found]
         return [] if found is None else list(found)
+
+    def _check_indices(self, op: Operation, args: list[Any]) -> None:
+        position, bound = INDEXED[op.type]
+        tensor = self.root(op.inputs[position])
+        if self.looks is None or tensor not in self.looks:
+            raise Unsupported("its indices are computed inside of the program, where nobody could report a wrong one")
+        self.checks.append((tensor, bound(args, op.attrs)))
 
     def _draw(self, op: Operation, values: list[Any]) -> Any:
         from penstock.engines.xla import philox

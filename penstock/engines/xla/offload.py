@@ -7,8 +7,18 @@ from typing import Any
 
 from penstock.engines.python.structure import Branch, Call, Loop, Offloaded
 from penstock.engines.xla import backend
-from penstock.engines.xla.program import DeviceProgram, HotProgram, Program
-from penstock.engines.xla.segments import HANDLES, CpuPolicy, Policy, Segment, everything, find_segments, reads
+from penstock.engines.xla.program import DeviceProgram, HotProgram, HotStateProgram, Program
+from penstock.engines.xla.segments import (
+    HANDLES,
+    CpuPolicy,
+    Policy,
+    Segment,
+    StatePolicy,
+    everything,
+    find_segments,
+    reads,
+    touches_variable,
+)
 from penstock.graph.ir import Tensor
 
 
@@ -57,7 +67,18 @@ class CpuOffload(_XlaOffload):
         if eager:
             self.policy.smallest = 1
 
+    def split(self, block: list, root: Callable[[Tensor], Tensor], constants: dict[Tensor, Any], results: list[Tensor]) -> list:
+        backend.start()
+        if any(_uses_variable(s) for s in block) and not any(_is_joined(s) for s in block):
+            policy = StatePolicy()
+            found = find_segments(block, root, constants, results, policy)
+            if policy.is_whole(found):
+                return with_handles(self._replaced(found, root, constants), root, results)
+        return super().split(block, root, constants, results)
+
     def program(self, segment: Segment, root: Callable[[Tensor], Tensor], constants: dict[Tensor, Any]) -> Program:
+        if isinstance(segment.policy, StatePolicy):
+            return HotStateProgram(segment, root, constants, eager=self.eager)
         return HotProgram(segment, root, constants, eager=self.eager)
 
 
@@ -72,34 +93,7 @@ class DeviceOffload(_XlaOffload):
         self.is_stale = False
 
     def split(self, block: list, root: Callable[[Tensor], Tensor], constants: dict[Tensor, Any], results: list[Tensor]) -> list:
-        return self._with_handles(super().split(block, root, constants, results), root, results)
-
-    def _with_handles(self, block: list, root: Callable[[Tensor], Tensor], results: list[Tensor]) -> list:
-        """Handles of variables that only programs read are looked up by these, once, and not by every step."""
-        readers: dict[Tensor, int] = {root(t): 1 for t in results}
-        for statement in block:
-            if not isinstance(statement, Offloaded):
-                for part in everything([statement]):
-                    for tensor in part.inputs if isinstance(part, Offloaded) else reads(part):
-                        readers[root(tensor)] = 1
-        hidden = {
-            s.node.op.outputs[0]: s.node
-            for s in block
-            if isinstance(s, Call) and s.node.op.type in HANDLES and s.node.needs_ctx and s.node.op.outputs[0] not in readers
-        }
-        result = []
-        for statement in block:
-            if isinstance(statement, Call) and statement.node.op.outputs and statement.node.op.outputs[0] in hidden:
-                continue
-            if isinstance(statement, Offloaded) and any(t in hidden for t in statement.inputs):
-                mine = [t for t in statement.inputs if t in hidden]
-                shown = [t for t in statement.inputs if t not in hidden]
-                statement.program.inputs = [*shown, *mine]
-                statement.program.handles = [hidden[t] for t in mine]
-                # The host's form asks for them itself.
-                statement = statement._replace(inputs=shown, host=[*(Call(hidden[t]) for t in mine), *statement.host])
-            result.append(statement)
-        return result
+        return with_handles(super().split(block, root, constants, results), root, results)
 
     def program(self, segment: Segment, root: Callable[[Tensor], Tensor], constants: dict[Tensor, Any]) -> Program:
         program = DeviceProgram(segment, root, constants, self.device)
@@ -108,3 +102,40 @@ class DeviceOffload(_XlaOffload):
 
     def _regenerate(self) -> None:
         self.is_stale = True
+
+
+def with_handles(block: list, root: Callable[[Tensor], Tensor], results: list[Tensor]) -> list:
+    """Handles of variables that only programs read are looked up by these, once, and not by every step."""
+    readers: dict[Tensor, int] = {root(t): 1 for t in results}
+    for statement in block:
+        if not isinstance(statement, Offloaded):
+            for part in everything([statement]):
+                for tensor in part.inputs if isinstance(part, Offloaded) else reads(part):
+                    readers[root(tensor)] = 1
+    hidden = {
+        s.node.op.outputs[0]: s.node
+        for s in block
+        if isinstance(s, Call) and s.node.op.type in HANDLES and s.node.needs_ctx and s.node.op.outputs[0] not in readers
+    }
+    result = []
+    for statement in block:
+        if isinstance(statement, Call) and statement.node.op.outputs and statement.node.op.outputs[0] in hidden:
+            continue
+        if isinstance(statement, Offloaded) and any(t in hidden for t in statement.inputs):
+            mine = [t for t in statement.inputs if t in hidden]
+            shown = [t for t in statement.inputs if t not in hidden]
+            statement.program.inputs = [*shown, *mine]
+            statement.program.handles = [hidden[t] for t in mine]
+            # The host's form asks for them itself.
+            statement = statement._replace(inputs=shown, host=[*(Call(hidden[t]) for t in mine), *statement.host])
+        result.append(statement)
+    return result
+
+
+def _uses_variable(statement: Any) -> bool:
+    return isinstance(statement, Call) and touches_variable(statement.node.op)
+
+
+def _is_joined(statement: Any) -> bool:
+    """Whether it comes from one of several devices' partitions: then there is no one device whose variables a program could hold."""
+    return isinstance(statement, Call) and getattr(statement.node, "context", "ctx") != "ctx"

@@ -13,7 +13,7 @@ from __future__ import annotations
 import sys
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,10 +24,11 @@ from penstock.engines.xla import backend
 from penstock.engines.xla.lower import STREAMS, CannotLower, Tracer, run_in_pieces
 from penstock.engines.xla.rule import REPORTS, Var
 from penstock.engines.xla.segments import Segment
+from penstock.graph import spec
 from penstock.graph.ir import Tensor
-from penstock.ops.resource_variables import find_or_create
 from penstock.ops.random import generator
-from penstock.ops.resources import Ref, ResourceHandle
+from penstock.ops.resource_variables import find_or_create
+from penstock.ops.resources import Ref, ResourceHandle, hold, raw_value
 from penstock.shapes import compatible_dims
 
 MOST_SHAPES = 16
@@ -53,7 +54,7 @@ class Compiled(NamedTuple):
 
     `read` and `written` number the variables whose values go in and come out; a variable that is both is donated.
     `outputs` has a row per output: ("value", number of the result), ("known", array) or ("var", number of the variable). `draws` says how many
-    random numbers each stream gives.
+    random numbers each stream gives; `checks`, which inputs hold indices, and their bounds.
     """
 
     call: Callable[..., Any]
@@ -61,6 +62,7 @@ class Compiled(NamedTuple):
     written: tuple[int, ...]
     outputs: tuple[tuple[str, Any], ...]
     draws: tuple[int, ...] = ()
+    checks: tuple[tuple[int, int], ...] = ()
 
 
 class Program:
@@ -126,7 +128,9 @@ class Program:
             states = [Var(v, d) for v, d in zip(old, types)]
             env.update((row[0], states[aliases[i]]) for i, row in enumerate(variables))
             tracer = Tracer(env, self.root, {op: places[i] for op, i in random.items()})
+            tracer.looks = {t for t, _ in plain} if self.reports else None
             run_in_pieces(tracer, self.statements, self.outputs, self.policy.piece)
+            found["checks"] = tuple((self.inputs.index(t), bound) for t, bound in tracer.checks)
             found["read"] = tuple(i for i, s in enumerate(states) if s.is_read)
             found["written"] = tuple(i for i, s in enumerate(states) if s.is_written)
             rows: list[tuple[str, Any]] = []
@@ -176,7 +180,7 @@ class Program:
         # A device's program is called as jax.jit's own, whose way to the device is the shortest; it compiles in the first call.
         call = jitted if self.device is not None else lowered.compile()
         self._check_shapes(found["written"], [variables[i] for i in firsts], found["new_shapes"])
-        return Compiled(call, (*kept, *donated), found["written"], found["outputs"], found["draws"])
+        return Compiled(call, (*kept, *donated), found["written"], found["outputs"], found["draws"], found["checks"])
 
     def _check_shapes(self, written: tuple[int, ...], variables: list[tuple], shapes: list[tuple[int, ...]]) -> None:
         """A value must fit the shape that its variable was declared with. The kernels word it."""
@@ -251,6 +255,16 @@ class DeviceProgram(Program):
 
     def _plan(self, ctx: Any, inputs: tuple, n: int) -> _Plan | None:
         """How to run with these inputs, the first `n` of which come in every step; None if only the host can."""
+        seen = self._look(ctx, inputs, n)
+        form = self.forms.get(seen.key)
+        if form is None:
+            n_known = len(self.known_inputs)
+            form = self.form_for(seen.key, seen.given)
+            if form is None:
+                return self._plan(ctx, inputs, n) if len(self.known_inputs) > n_known else None
+        return self._planned(ctx, inputs, seen, form)
+
+    def _look(self, ctx: Any, inputs: tuple, n: int) -> _Seen:
         plain: list[tuple] = []
         known: list[tuple] = []
         variables: list[tuple] = []
@@ -258,10 +272,14 @@ class DeviceProgram(Program):
         positions: tuple[list[int], list[int]] = ([], [])
         for i, (tensor, value) in enumerate(zip(self.inputs, inputs)):
             cls = value.__class__
-            if cls is Ref or cls is ResourceHandle:
-                ref = value if cls is Ref else find_or_create(ctx, value, value.dtypes_and_shapes[0][0])
+            if cls is ResourceHandle or isinstance(value, Ref):
+                ref = find_or_create(ctx, value, value.dtypes_and_shapes[0][0]) if cls is ResourceHandle else value
                 refs.append(ref)
-                variables.append((tensor, getattr(ref.peek(), "shape", None), ref.dtype.np, ref.dims))
+                held = raw_value(ref)
+                if held is None:
+                    held = ref.peek()
+                variables.append((tensor, getattr(held, "shape", None), ref.dtype.np, ref.dims))
+                held = None
                 if i < n:
                     positions[1].append(i)
             elif tensor in self.known_inputs:
@@ -273,16 +291,14 @@ class DeviceProgram(Program):
         aliases = tuple(unique.setdefault(id(ref), len(unique)) for ref in refs)
         shapes = [shape for _, shape in plain]
         key = (tuple(shapes), tuple(row[1] for row in variables), aliases, *((v.shape, v.tobytes()) for _, v in known))
-        form = self.forms.get(key)
-        if form is None:
-            n_known = len(self.known_inputs)
-            form = self.form_for(key, Given(plain, known, variables, aliases))
-            if form is None:
-                return self._plan(ctx, inputs, n) if len(self.known_inputs) > n_known else None
-        refs = [refs[aliases.index(k)] for k in range(len(unique))]
+        return _Seen(key, Given(plain, known, variables, aliases), refs, positions, shapes)
+
+    def _planned(self, ctx: Any, inputs: tuple, seen: _Seen, form: Compiled) -> _Plan:
+        positions, aliases = seen.positions, seen.given.aliases
+        refs = [seen.refs[aliases.index(k)] for k in range(max(aliases, default=-1) + 1)]
         written = set(form.written)
         return _Plan(
-            form, *positions, shapes, [inputs[i] for i in positions[1]], ctx.resources.version, refs,
+            form, *positions, seen.shapes, [inputs[i] for i in positions[1]], ctx.resources.version, refs,
             sorted((refs[i] for i in form.written), key=id), [refs[i] for i in form.written],
             [refs[i] for i in form.read if i not in written], [refs[i] for i in form.read if i in written],
         )  # fmt: skip
@@ -395,6 +411,16 @@ class DeviceProgram(Program):
         return self.host(ctx, stop, *[backend.to_host(v) for v in inputs])
 
 
+class _Seen(NamedTuple):
+    """What came in: the key of its form, the description to compile one from, the variables, positions of values and of variables."""
+
+    key: Any
+    given: Given
+    refs: list[Ref]
+    positions: tuple[list[int], list[int]]
+    shapes: list[tuple[int, ...]]
+
+
 class _Plan(NamedTuple):
     """A form and the variables it works on: positions of values and of variables among the inputs, what these were, and the variables by what
     happens to them."""
@@ -437,7 +463,7 @@ class HotProgram(Program):
         self.contests: dict[Any, _Contest] = {}
 
     def __call__(self, ctx: Any, stop: Any, *inputs: Any) -> tuple:
-        values = [value.peek() if value.__class__ is Ref else value for value in inputs]
+        values = [value.peek() if isinstance(value, Ref) else value for value in inputs]
         try:
             key = tuple([value.shape for value in values])
         except AttributeError:  # a variable without a value
@@ -446,10 +472,11 @@ class HotProgram(Program):
         if contest is None:
             contest = self._begin(key)
         choice = contest.choice
-        if choice is _XLA:
-            return self._through_xla(contest.form, values)
-        if choice is _HOST or contest.form is None:
+        form = contest.form
+        if choice is _HOST or form is None or (form.checks and not _in_range(form.checks, values)):
             return self.host(ctx, stop, *inputs)
+        if choice is _XLA:
+            return self._through_xla(form, values)
         return self._trial(contest, ctx, stop, inputs, values)
 
     def _through_xla(self, form: Any, values: list[Any]) -> tuple:
@@ -486,19 +513,176 @@ class HotProgram(Program):
         self.contests[key] = contest
         if contest.choice is None:
             if self.eager:
-                self._compile_for(key, contest)
+                _compile_for(self, key, self._given(key), contest)
                 contest.choice = contest.choice or _XLA
             else:
                 # Not worth finishing for a program that is gone by then.
-                me = weakref.ref(self)
-                backend.in_background(lambda: (alive := me()) and alive._compile_for(key, contest))
+                me, given = weakref.ref(self), self._given(key)
+                backend.in_background(lambda: (alive := me()) and _compile_for(alive, key, given, contest))
         return contest
 
-    def _compile_for(self, key: Any, contest: _Contest) -> None:
-        form = self.form_for(key, Given(list(zip(self.inputs, key)), [], [], ()))
-        if form is None:
+    def _given(self, key: Any) -> Given:
+        return Given(list(zip(self.inputs, key)), [], [], ())
+
+
+def _in_range(checks: tuple[tuple[int, int], ...], inputs: Sequence[Any]) -> bool:
+    """Whether all indices are. If not, the host's form reports it."""
+    for position, bound in checks:
+        indices = inputs[position]
+        if indices.size and not (0 <= indices.min() and indices.max() < bound):
+            return False
+    return True
+
+
+class HotStateProgram(DeviceProgram):
+    """A whole step on a CPU, variables and all. As a HotProgram it has to win; then the variables' values live in arrays of XLA's, which it
+    updates in place, until somebody else asks for one (`HeldRef`)."""
+
+    reports = True
+    TRIALS = 8
+
+    def __init__(self, *args: Any, eager: bool = False) -> None:
+        super().__init__(*args)
+        self.eager = eager
+        self.contests: dict[Any, _Contest] = {}
+
+    def __call__(self, ctx: Any, stop: Any, *inputs: Any) -> tuple:
+        last = self._last
+        if last is not None and last.version == ctx.resources.version:
+            values = [inputs[i] for i in last.plain]
+            if (
+                [inputs[i] for i in last.variables] == last.objects
+                and [v.shape for v in values] == last.shapes
+                and (not last.form.checks or _in_range(last.form.checks, inputs))
+            ):
+                try:
+                    return self._run(last, values)
+                except (_Changed, TypeError):
+                    self._last = None
+        n = len(inputs)
+        every = (*inputs, *(node.fn(ctx) for node in self.handles))
+        seen = self._look(ctx, every, n)
+        contest = self.contests.get(seen.key)
+        if contest is None:
+            contest = self._begin(seen)
+        form = contest.form
+        if contest.choice is _HOST or form is None or (form.checks and not _in_range(form.checks, inputs)):
+            return self.host(ctx, stop, *inputs)
+        plan = self._planned(ctx, every, seen, form)
+        if contest.choice is None:
+            return self._trial(contest, plan, ctx, stop, inputs)
+        try:
+            results = self._run(plan, [inputs[i] for i in plan.plain])
+        except (_Changed, TypeError):
+            return self.host(ctx, stop, *inputs)
+        self._last = plan
+        return results
+
+    def _trial(self, contest: _Contest, plan: _Plan, ctx: Any, stop: Any, inputs: tuple) -> tuple:
+        # One form after the other, not in turns: whichever takes over the variables pays for it once.
+        start = time.perf_counter_ns()
+        contest.turn += 1
+        if contest.turn <= self.TRIALS:
+            results = self.host(ctx, stop, *inputs)
+            contest.python = min(contest.python, time.perf_counter_ns() - start)
+            return results
+        try:
+            results = self._run(plan, [inputs[i] for i in plan.plain])
+        except (_Changed, TypeError):
+            return self.host(ctx, stop, *inputs)
+        contest.xla = min(contest.xla, time.perf_counter_ns() - start)
+        if contest.turn >= 2 * self.TRIALS:
+            contest.choice = _XLA if contest.xla < contest.python else _HOST
+            backend.log.debug("%s: Python %.0f us, XLA %.0f us", self.describe(), contest.python / 1e3, contest.xla / 1e3)
+        return results
+
+    def _begin(self, seen: _Seen) -> _Contest:
+        contest = _Contest()
+        if len(self.contests) >= MOST_SHAPES or not backend.is_available():
             contest.choice = _HOST
-        contest.form = form
+            if len(self.contests) >= 4 * MOST_SHAPES:
+                return contest
+        self.contests[seen.key] = contest
+        if contest.choice is None:
+            key, given = seen.key, seen.given
+            if self.eager:
+                _compile_for(self, key, given, contest)
+                contest.choice = contest.choice or _XLA
+            else:
+                me = weakref.ref(self)
+                backend.in_background(lambda: (alive := me()) and _compile_for(alive, key, given, contest))
+        return contest
+
+    def _know_more(self, given: Given) -> bool:
+        return False
+
+    def _dispatch(self, plan: _Plan, values: list[Any]) -> tuple:
+        form = plan.form
+        if self._constants is None:
+            self._constants = [a for _, a in self.large]
+        for ref in plan.locked:
+            ref.lock.acquire()
+        try:
+            kept = [self._read(ref) for ref in plan.kept]
+            taken: list[Any] = []
+            try:
+                for ref in plan.donated:
+                    taken.append(self._take(ref))
+                results, new = form.call(values, self._constants, kept, taken)
+                # What was fed may change when the step is over, and errors belong to it.
+                results = [np.asarray(v)[()] for v in results]
+                for value in new[:1]:
+                    value.block_until_ready()
+            except BaseException:
+                for ref, value in zip(plan.donated, taken):
+                    if not value.is_deleted():
+                        hold(ref, value)
+                raise
+            for ref, value in zip(plan.written, new):
+                hold(ref, value)
+        finally:
+            for ref in plan.locked:
+                ref.lock.release()
+        return self._packed(form, results, plan.refs)
+
+    def _read(self, ref: Ref) -> Any:
+        value = raw_value(ref)
+        if value is None:
+            value = ref.peek()
+            if value is None:
+                raise _Changed
+        return value
+
+    def _take(self, ref: Ref) -> Any:
+        import jax.numpy as jnp
+
+        value = raw_value(ref)
+        if value is None:
+            raise _Changed
+        if not backend.is_device_array(value):
+            return jnp.array(value, copy=True)
+        ref.value = None
+        # A view that somebody has (a fetch, another step) must not change under them.
+        return value if sys.getrefcount(value) <= _ALONE and not _is_seen(value) else jnp.copy(value)
+
+
+def _is_seen(value: Any) -> bool:
+    """Whether NumPy has a view of the array."""
+    return getattr(value, "_npy_value", None) is not None
+
+
+def _compile_for(program: Any, key: Any, given: Given, contest: _Contest) -> None:
+    form = None
+    try:
+        form = program.form_for(key, given)
+    except Exception as error:
+        if spec.enabled:
+            raise
+        # Whatever XLA cannot do, Python can: a step must not fail for it.
+        backend.log.warning("Not compiled by XLA: %s (%s: %s)", program.describe(), type(error).__name__, error)
+    if form is None:
+        contest.choice = _HOST
+    contest.form = form
 
 
 _HOST, _XLA = "host", "xla"

@@ -10,9 +10,10 @@ import math
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
+from penstock.dtypes import resource
 from penstock.engines.python.expressions import needed_inputs
 from penstock.engines.python.structure import Assign, Branch, Call, Loop
-from penstock.engines.xla.lower import PASSES_VARS, STREAMS, merged
+from penstock.engines.xla.lower import INDEXED, PASSES_VARS, STREAMS, merged
 from penstock.engines.xla.rule import find_rule
 from penstock.graph.ir import Operation, Tensor
 
@@ -66,7 +67,9 @@ class CpuPolicy(Policy):
     def takes(self, node: Any) -> bool:
         op: Operation = node.op
         rule = find_rule(op.op_def)
-        if rule is None or rule.may_raise(op.attrs) or op in self.excluded or op.op_def.stateful or node.needs_ctx or node.refs:
+        if rule is None or (rule.may_raise(op.attrs) and not _is_about_shapes(op)) or op in self.excluded or op.op_def.stateful or node.needs_ctx or node.refs:
+            return False
+        if touches_variable(op):
             return False
         size = max((_size(t) for t in (*op.inputs, *op.outputs)), default=0)
         if size > self.small_array or any(not _is_numeric(t) for t in (*op.inputs, *op.outputs)):
@@ -80,6 +83,51 @@ class CpuPolicy(Policy):
 
     def worth(self, statements: list) -> bool:
         return any(isinstance(s, Loop) for s in statements) or sum(len(nodes_of(s)) for s in statements) >= self.smallest
+
+
+class StatePolicy(Policy):
+    """For CPUs, when a whole step can be one program, state and all: training steps of small networks. Weights live in the program then."""
+
+    piece = 100
+    largest_array = 1 << 20
+    largest_flops = 1 << 22
+
+    def takes(self, node: Any) -> bool:
+        op: Operation = node.op
+        rule = find_rule(op.op_def)
+        if rule is None or op in self.excluded or (rule.may_raise(op.attrs) and op.type not in INDEXED and not _is_about_shapes(op)):
+            return False
+        if op.op_def.stateful and not touches_variable(op):
+            return False
+        tensors = (*op.inputs, *op.outputs)
+        if any(_size(t) > self.largest_array or not (_is_numeric(t) or t.dtype is resource) for t in tensors):
+            return False
+        return not rule.heavy or (op.type in _PRODUCTS and self._flops(op) <= self.largest_flops)
+
+    def _flops(self, op: Operation) -> int:
+        """Of a product, if sizes that are not known are 1: when the step runs, its time decides."""
+        a, b = (math.prod(n or 1 for n in t.dims) if t.dims is not None else 1 for t in op.inputs[:2])
+        out = op.outputs[0].dims
+        rows = (out[-2] or 1) if out is not None and len(out) > 1 else 1
+        return 2 * max(a, b) * rows
+
+    def is_whole(self, block: list) -> bool:
+        """Whether a block with segments is one program and nothing but handles beside it."""
+        segments = [s for s in block if isinstance(s, Segment)]
+        return len(segments) == 1 and all(isinstance(s, Segment) or (isinstance(s, Call) and s.node.op.type in HANDLES) for s in block)
+
+
+_PRODUCTS = ("MatMul", "BatchMatMulV2", "_FusedMatMul")
+
+
+def _is_about_shapes(op: Operation) -> bool:
+    """Whole numbers, a few of them: most likely known when compiling. If they are not, the tracer refuses the node."""
+    return all(t.dtype.np is not None and t.dtype.np.kind in "iu" and t.dims is not None and len(t.dims) <= 1 and _size(t) <= 8 for t in op.inputs)
+
+
+def touches_variable(op: Operation) -> bool:
+    """Whether the op takes a variable itself, not only its value."""
+    return any(t.dtype is resource for t in op.inputs) or any(arg.is_ref for arg in op.op_def.inputs)
 
 
 def find_segments(
@@ -132,14 +180,15 @@ def _in_block(block: list, root: Callable[[Tensor], Tensor], policy: Policy) -> 
     result: list = []
     ready = [i for i, n in enumerate(waiting) if n == 0]
     done = 0
+    first = True  # what only names variables need not stand between two segments
     while ready:
-        for for_xla in (True, False):
+        for for_xla in (False, True, False) if first else (True, False):
             batch: list[int] = []
             while True:
-                now = sorted(i for i in ready if takes[i] is for_xla)
+                now = sorted(i for i in ready if takes[i] is for_xla and (not first or _is_handle(block[i])))
                 if not now:
                     break
-                ready = [i for i in ready if takes[i] is not for_xla]
+                ready = [i for i in ready if i not in now]
                 for i in now:
                     batch.append(i)
                     for j in targets[i]:
@@ -152,8 +201,13 @@ def _in_block(block: list, root: Callable[[Tensor], Tensor], policy: Policy) -> 
                 result += _segments([(block[i], statements[i]) for i in sorted(batch)], policy)
             else:
                 result += [statements[i] for i in batch]
+            first = False
     assert done == len(block)
     return result
+
+
+def _is_handle(statement: Any) -> bool:
+    return isinstance(statement, Call) and statement.node.op.type in HANDLES
 
 
 def _inner(statement: Any, root: Callable[[Tensor], Tensor], policy: Policy) -> Any:

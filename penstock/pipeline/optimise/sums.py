@@ -34,7 +34,8 @@ def sum_products(graph: Graph, context: Any) -> Graph:
         dims = op.outputs[0].dims
         if dims is None or len(dims) != 2 or (num_elements(dims) or 0) < MIN_SIZE:
             continue
-        products = [_product(t, op, context.targets) for t in op.inputs]
+        waits: dict[Operation, None] = {}
+        products = [_product(t, op, context.targets, waits) for t in op.inputs]
         found = [p for p in products if p is not None]
         if len(set(found)) < len(products):
             continue
@@ -42,6 +43,8 @@ def sum_products(graph: Graph, context: Any) -> Graph:
         edit.retyped[op] = ("_SumOfProducts", inputs, {"N": len(found), "T": op.attrs["T"]})
         edit.why.append(f"{op.name} = sum of {len(found)} products")
         gone = set(found)
+        if waits:
+            edit.controls[op] = list(dict.fromkeys([*edit.controls.get(op, op.control_inputs), *waits]))
         for waiting in {c for p in found for c in p._control_outputs or ()}:
             edit.controls[waiting] = [c for c in edit.controls.get(waiting, waiting.control_inputs) if c not in gone]
     if not edit:
@@ -50,11 +53,12 @@ def sum_products(graph: Graph, context: Any) -> Graph:
     return edit.apply(context.roots(graph))
 
 
-def _product(tensor: Tensor, reader: Operation, targets: frozenset[str]) -> Operation | None:
+def _product(tensor: Tensor, reader: Operation, targets: frozenset[str], waits: dict[Operation, None]) -> Operation | None:
     """The product that `tensor` is, if only `reader` needs it. `tf.gradients` puts an Identity behind each, which waits for all gradients of
-    one node; that is no reason to compute them one by one."""
+    one node; that is no reason to compute them one by one. What else it waits for, as reads of variables, goes into `waits`."""
     op = tensor.op
     while op.type == "Identity" and _vanishes(op, reader, targets) and all(_only_joins(c, targets) for c in op.control_inputs):
+        waits.update((c, None) for join in op.control_inputs for c in join.control_inputs if not is_pure(c))
         reader, op = op, op.inputs[0].op
     is_product = op.type == "MatMul" and op.attrs["transpose_a"] and not op.attrs["transpose_b"] and op.attrs["T"] is dtypes.float32
     return op if is_product and not op.control_inputs and _vanishes(op, reader, targets) else None
@@ -71,5 +75,5 @@ def _vanishes(op: Operation, reader: Operation, targets: frozenset[str]) -> bool
 
 
 def _only_joins(op: Operation, targets: frozenset[str]) -> bool:
-    """Whether `op` only waits, and only for what nobody can see happen."""
-    return op.type == "NoOp" and op.name not in targets and all(is_pure(c) for c in op.control_inputs)
+    """Whether `op` only waits, and nobody asks for it."""
+    return op.type == "NoOp" and op.name not in targets

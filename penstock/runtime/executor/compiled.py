@@ -17,9 +17,9 @@ from time import perf_counter_ns as clock
 from typing import TYPE_CHECKING, Any
 
 from penstock import errors
-from penstock.engines.python import elementwise
+from penstock.engines.python import parallel
 from penstock.engines.python.codegen import Blame, Cancelled, Code, generate
-from penstock.engines.python.structure import PASSES_ON, Unstructured
+from penstock.engines.python.structure import PASSES_ON, Unstructured, structure
 from penstock.engines.xla.backend import is_deterministic, to_host
 from penstock.graph import spec
 from penstock.graph.ir import Operation
@@ -42,7 +42,7 @@ HOT_NS = 300_000_000
 OFF, ON, EAGER = 0, 1, 2
 _OFF_TEXT = "generated code is switched off"
 
-elementwise.parallel_for = parallel_for
+parallel.parallel_for = parallel_for
 
 _log = logging.getLogger("penstock.regions")
 
@@ -159,13 +159,14 @@ class Compiler:
     turns out to have no place in that engine. On a CPU, what is hot gets a second program, parts of which XLA may take over.
     """
 
-    __slots__ = ("_begun", "_limit", "_n_args", "_nodes", "_offload", "_runs", "_xla", "program", "reason")
+    __slots__ = ("_begun", "_limit", "_n_args", "_nodes", "_offload", "_runs", "_xla", "is_hot", "program", "reason")
 
     def __init__(
         self, nodes: Sequence[NodePlan], n_args: int, has_loops: bool, offload: Any = None, xla: str | None = None
     ) -> None:
         self.program: CompiledProgram | None = None
         self.reason = _OFF_TEXT
+        self.is_hot = False
         self._nodes = nodes
         self._n_args = n_args
         self._runs = 0
@@ -202,6 +203,7 @@ class Compiler:
         program = self._written(offload)
         if offload.programs:
             self.program = program
+            self.is_hot = True
 
     def _written(self, offload: Any) -> CompiledProgram:
         return compiled(self._nodes, self._n_args, offload)
@@ -320,24 +322,36 @@ class RegionKernel:
 
     def __call__(self, ctx: OpContext, *inputs: Any) -> tuple:
         watch = self._watch
+        code = self.code
+        stop = ctx.cancellation if code.has_loops else _NEVER
         if watch is not None:
             start = clock()
-            results = self.code.run(ctx, inputs, _NEVER)
+            results = code.run(ctx, inputs, stop)
             watch.spent += clock() - start
             if watch.spent > HOT_NS:
                 self._watch = None
                 watch.begin()
             return results
-        results = self.code.run(ctx, inputs, _NEVER)
+        results = code.run(ctx, inputs, stop)
         if self._offload is not None and self._offload.is_stale:
             self._offload.is_stale = False
             self.code = self._generated(self._offload)
         return results
 
-    def blame(self, error: BaseException) -> tuple[BaseException, Operation, list[Any]] | None:
-        """What really failed: the error as its kernel tells it, the node, and the node's inputs."""
+    def blame(self, error: BaseException) -> tuple[BaseException, Operation, list[Any], tuple[str, int] | None] | None:
+        """What really failed: the error as its kernel tells it, the node, the node's inputs, and the loop of the region it is in."""
         blame = self.code.blame(error.__traceback__)
-        return None if blame is None else (own_words(error, blame, self.code), blame.node.op, blame.inputs)
+        return None if blame is None else (own_words(error, blame, self.code), blame.node.op, blame.inputs, blame.loop)
+
+
+def has_structure(nodes: Sequence[NodePlan]) -> bool:
+    """Whether the control flow of some nodes of a partition can be written as statements."""
+    prepare(nodes)
+    try:
+        structure(nodes)
+    except (Unstructured, RecursionError):
+        return False
+    return True
 
 
 def own_words(error: BaseException, blame: Blame, code: Code) -> BaseException:
@@ -345,7 +359,7 @@ def own_words(error: BaseException, blame: Blame, code: Code) -> BaseException:
     node = blame.node
     if node.op in code.words:
         return errors.InvalidArgumentError(code.words[node.op])
-    if node.op in code.shortened:
+    if node.op in code.shortened and len(blame.inputs) == len(node.op.inputs):
         return _kernels_own(node, blame.inputs) or error
     if isinstance(error, ValueError) and not node.plain:
         return _wrong_number(error, node.op) or error

@@ -62,10 +62,13 @@ def account(node: NodePlan, ns: int) -> None:
     node.cost = ns if not node.cost else node.cost + (ns - node.cost) * 0.25
 
 
-def doing(step: Step, it: Iteration) -> str:
+def doing(step: Step, it: Iteration, loop: tuple[str, int] | None = None) -> str:
+    """`loop` is the innermost one inside of a region: its name and the number of the round."""
     frame = it.frame
     where = f"running step {step.step_id}"
-    if frame.parent is not None:
+    if loop is not None:
+        where += f", iteration {loop[1]} of loop '{loop[0]}'"
+    elif frame.parent is not None:
         where += f", iteration {it.number} of loop '{frame.plan.name}'"
     if step.depth:
         where += f", function call {step.depth} deep"

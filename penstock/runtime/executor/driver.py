@@ -26,6 +26,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from penstock import errors
+from penstock.engines.python.codegen import Cancelled
 from penstock.ops.context import DEAD, OpContext
 from penstock.runtime.cancellation import at_deadline
 from penstock.runtime.executor.completion import Completion, account, call_on_pool, doing, reason_of
@@ -150,7 +151,7 @@ class Driver:
         if not self._watch(step):
             raise reason_of(step, "Step was cancelled before it started")
         if step.timeout is not None:
-            self._deadline = at_deadline(step.timeout, lambda: self.post((None, self._too_late, None)))
+            self._deadline = at_deadline(step.timeout, self._ring)
         self._launch(step, self.executors)
 
     def _end(self) -> None:
@@ -385,11 +386,14 @@ class Driver:
         """The kernel of `node` failed: the step's first error ends it."""
         state = it.state
         step = state.step
-        if step.error is None:
+        if error.__class__ is Cancelled:
+            self._cancelled(step)  # a region's loop may see it before we are told
+        elif step.error is None:
             op = node.op
+            loop = None
             if op.type == "_Region":
-                error, op, inputs = node.fn.blame(error) or (error, op, inputs)  # type: ignore[attr-defined]
-            self._abort(step, explain(error, op, state.ctx.device.name, inputs, doing(step, it), step.depth == 0))
+                error, op, inputs, loop = node.fn.blame(error) or (error, op, inputs, None)  # type: ignore[attr-defined]
+            self._abort(step, explain(error, op, state.ctx.device.name, inputs, doing(step, it, loop), step.depth == 0))
         state.drop(it)
 
     def _callback_failed(self, completion: Completion | None, error: Exception) -> None:
@@ -408,6 +412,10 @@ class Driver:
         step.cancellation.start_cancel()
         if step._rendezvous is not None:
             step._rendezvous.abort(error)
+
+    def _ring(self) -> None:
+        self.post((None, self._too_late, None))
+        self.step.cancellation.start_cancel()  # for loops of regions, which do not look into the inbox
 
     def _too_late(self, _: Any) -> None:
         step = self.step
@@ -534,7 +542,7 @@ class Driver:
         if parent.error is not None or parent.cancelling:
             self.reply(step, errors.CancelledError("Function call was cancelled"))
             return
-        whole = together(executors)
+        whole = together(executors)  # a called function has a rendezvous of its own
         straight = whole.straight
         compiler = whole.compiler if step.collector is None else None
         program = (compiler.program or compiler.tick()) if compiler is not None else None

@@ -30,12 +30,12 @@ from __future__ import annotations
 import heapq
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from penstock import errors
 from penstock.graph.ir import Graph, Operation, Tensor
 from penstock.runtime.devices import Device
-from penstock.runtime.executor.compiled import Compiler, RegionKernel
+from penstock.runtime.executor.compiled import Compiler, RegionKernel, has_structure
 from penstock.runtime.executor.straight import StraightProgram, straight_program
 from penstock.runtime.kernels import RefInputs, bind_node, carries_ref, ref_inputs
 from penstock.runtime.resources import OpSegment
@@ -55,8 +55,17 @@ _TRANSFER = frozenset({"_Send", "_Recv", "_HostSend", "_HostRecv"})
 _MAY_DIE = frozenset({"_Recv", "_HostRecv", "_SwitchN"})
 
 
-Regions = Callable[[Graph, Callable[[Operation], bool], Callable[[Tensor], bool]], "Graph | None"]
-"""pipeline.regions.group: (graph, is the node simple, does the edge carry a variable) -> the graph with regions."""
+class Traits(NamedTuple):
+    """What pipeline.regions has to know of a partition's nodes; see its class of that name."""
+
+    simple: Callable[[Operation], bool]
+    carries_ref: Callable[[Tensor], bool]
+    steady: Callable[[Operation], bool]
+    structured: Callable[[list[Operation]], bool]
+
+
+Regions = Callable[[Graph, Any], "Graph | None"]
+"""pipeline.regions.group: (graph, traits) -> the graph with regions."""
 
 
 class FramePlan:
@@ -152,7 +161,18 @@ class ExecutorPlan:
     def with_regions(self, regions: Regions, device: Device, segment: OpSegment | None, xla: str | None = None) -> ExecutorPlan | None:
         """The plan of the same partition with its simple nodes grouped by `regions`; None if that gains nothing."""
         simple = {node.op for node in self.nodes if node.kind in (PLAIN, SYNC, HEAVY) and not node.transfer and not node.may_die}
-        graph = regions(self.nodes[0].op.graph, simple.__contains__, carries_ref) if len(simple) > 1 else None
+        if len(simple) < 2:
+            return None
+        by_op = {node.op: node for node in self.nodes}
+
+        def steady(op: Operation) -> bool:
+            node = by_op[op]
+            return node.kind == ASYNC and (not node.may_die or op.attrs.get("_never_dead", False))
+
+        def structured(ops: list[Operation]) -> bool:
+            return has_structure([by_op[op] for op in ops])
+
+        graph = regions(self.nodes[0].op.graph, Traits(simple.__contains__, carries_ref, steady, structured))
         return None if graph is None else ExecutorPlan(graph, device, segment, xla)
 
     def connect(self) -> None:

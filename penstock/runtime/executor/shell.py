@@ -120,7 +120,7 @@ def run_step(executors: Sequence[Executor], step: Step) -> None:
     """Runs a step's partitions to the end in this thread; raises the step's first error. Results are in its call frame."""
     if step.functions is None and executors:
         step.functions = executors[0].library
-    if executors:
+    if len(executors) == 1 or (executors and step._rendezvous is None):  # who brings a rendezvous wants to see what crosses
         executor = together(executors)
         straight = executor.straight
         if step.timeout is not None:
@@ -132,6 +132,8 @@ def run_step(executors: Sequence[Executor], step: Step) -> None:
             return
         if straight is not None:
             chooser = executor._chooser
+            if chooser is not None and executor.compiler is not None and executor.compiler.is_hot:
+                chooser = executor._chooser = None  # XLA has a part in it now; its programs decide for themselves
             if chooser is not None and step.pool is not None and step.pool.num_threads > 1 and step.collector is None:
                 _run_wide(executors, step, chooser)
                 return

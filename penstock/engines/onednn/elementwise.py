@@ -1,0 +1,92 @@
+"""ReLU, its gradient and sums of whole arrays: what stands between convolutions in a training step and cannot be part of them.
+
+NumPy computes such a node on one thread, or in tiles on threads of ours, for which those of oneDNN have to make room first. Here the same
+threads as for the convolutions before and behind it do it, in one pass. Results are NumPy's bit for bit, NaN included. oneDNN's own
+ReLU makes 0 of NaN, and its `x > 0` is true for NaN; so
+
+    relu        (x < x), which is 0, then max(0, x): of two operands, one of which is NaN, the maximum is the second
+    relu_grad   x * -1, then (-x < 0), which is 1 or 0 and for NaN 0, then times dy
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from penstock.engines.memory import address, aligned_empty
+from penstock.engines.onednn import library as lib
+from penstock.engines.onednn.plan import BYTES_PER_US, contiguous, planned
+from penstock.engines.onednn.primitives import FLOAT32, Add, Less, Maker, Maximum, Multiply, PostOps, Primitive
+
+MIN_SIZE = 1 << 15
+"""Elements from which on it is worth more than a call of NumPy."""
+
+MOST_SUMMANDS = 8
+
+_ZERO, _MINUS_ONE = np.zeros(1, np.float32), np.full(1, -1, np.float32)
+
+
+class Spec(NamedTuple):
+    """How many elements; for sums, how many arrays."""
+
+    size: int
+    arrays: int = 1
+
+
+def _pass(m: Maker, alg: int, size: int, has_two: bool, post_ops: PostOps) -> Primitive:
+    """dst = alg(src0, src1), post-ops; `src1` is an array of the same size, or one number."""
+    whole, one = m.md((size,), (1,)), m.md((1,), (1,))
+    other = whole if has_two else one
+    pd = m.pd("binary", alg, whole, other, whole, m.attr(post_ops))
+    return m.primitive(pd, [(lib.ARG_SRC, whole), (lib.ARG_SRC_1, other), (lib.ARG_DST, whole), *m.post_op_args(post_ops, FLOAT32)])
+
+
+class Relu:
+    """y = max(x, 0)"""
+
+    def __init__(self, m: Maker, spec: Spec) -> None:
+        self.main = _pass(m, lib.BINARY_LT, spec.size, True, (Maximum((spec.size,), (1,)),))
+
+    def run(self, x: np.ndarray) -> np.ndarray:
+        x = contiguous(x)
+        y = aligned_empty(x.shape, FLOAT32)
+        at = address(x)
+        self.main.run(at, at, address(y), at)
+        return y
+
+
+class ReluGrad:
+    """dx = dy * (features > 0)"""
+
+    def __init__(self, m: Maker, spec: Spec) -> None:
+        self.main = _pass(m, lib.BINARY_MUL, spec.size, False, (Less((1,), (1,)), Multiply((spec.size,), (1,))))
+
+    def run(self, dy: np.ndarray, features: np.ndarray) -> np.ndarray:
+        dy, features = contiguous(dy), contiguous(features)
+        dx = aligned_empty(dy.shape, FLOAT32)
+        self.main.run(address(features), address(_MINUS_ONE), address(dx), address(_ZERO), address(dy))
+        return dx
+
+
+class Sum:
+    """y = a + b + ..., from left to right"""
+
+    def __init__(self, m: Maker, spec: Spec) -> None:
+        self.main = _pass(m, lib.BINARY_ADD, spec.size, True, (Add((spec.size,), (1,)),) * (spec.arrays - 2))
+
+    def run(self, *summands: np.ndarray) -> np.ndarray:
+        a, b, *more = map(contiguous, summands)
+        y = aligned_empty(a.shape, FLOAT32)
+        self.main.run(address(a), address(b), address(y), *map(address, more))
+        return y
+
+
+def plan_for(kind: type, library: lib.Library, arrays: tuple[np.ndarray, ...]) -> Callable[..., Any] | None:
+    """`kind(...).run` for arrays of one shape, or None."""
+    size, shape = arrays[0].size, arrays[0].shape
+    if size < MIN_SIZE or any(a.shape != shape or a.dtype != FLOAT32 for a in arrays):
+        return None
+    plan = planned(kind, library, size * 4 * (len(arrays) + 1) / BYTES_PER_US, Spec(size, len(arrays)))
+    return plan and plan.run

@@ -1,0 +1,119 @@
+"""Lines for nodes that take arrays apart and join them, and for short sums, where static shapes say all there is to know.
+
+    a, b = x[s1], x[s2]              Split at a constant axis
+    y = x[s]                         Slice with constant bounds
+    y = concatenate((a, b), 1)       ConcatV2 at a constant axis
+    y = add(a, b)                    AddN of two or three arrays
+    y = add_reduce(x, 0)             BiasAddGrad of a matrix of few rows
+
+Their kernels look at axes, bounds and shapes in every call, which takes longer than the work itself on arrays of some thousand elements: the
+steps of an unrolled recurrent network are made of these. Every form gives bit for bit what the kernel gives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from penstock.graph.ir import Operation, Tensor
+from penstock.shapes import is_fully_defined, num_elements
+
+_CONSTANTS = ("Const", "HostConst")
+_BOUNDS = {"Split": (0,), "Slice": (1, 2), "ConcatV2": (-1,)}
+"""The inputs that must be constants for a node's shape to follow from those of its other inputs."""
+_MOST_SUMMANDS = 3
+SHORT_SUM = 1 << 15
+"""Elements from which on sums are better computed by an engine, on threads."""
+FEW_ROWS = 512
+"""Rows up to which the kernel of BiasAddGrad sums a matrix in one go."""
+
+_add_reduce = np.add.reduce  # a new object whenever it is asked for
+
+
+def derives_shape(op: Operation) -> bool:
+    """Whether the static shapes of the results follow from those of the inputs and from constants."""
+    if op.type in _BOUNDS:
+        return all(op.inputs[i].op.type in _CONSTANTS for i in _BOUNDS[op.type])
+    return op.type in ("AddN", "Unpack", "_SumOfProducts")
+
+
+def piece(op: Operation, inputs: Sequence[str], name_of: Callable[[Any, str], str], known: dict[str, Any]) -> str | None:
+    """The expression of a node of these types over the names `inputs`, or None: call the kernel. `known` holds the values of constants."""
+    write = _WRITERS.get(op.type)
+    if write is None or not all(is_fully_defined(t.dims) for t in (*op.inputs, *op.outputs)):
+        return None
+    bounds = [inputs[i] for i in _BOUNDS.get(op.type, ())]
+    if not all(name in known for name in bounds):
+        return None
+    return write(op, inputs, [known[name] for name in bounds], name_of)
+
+
+def _axis(value: Any, rank: int) -> int | None:
+    axis = int(value)
+    return axis % rank if -rank <= axis < rank else None
+
+
+def _part(name: str, index: tuple[slice, ...], name_of: Callable[[Any, str], str]) -> str:
+    return f"{name}[{name_of(index, 'part_')}]"
+
+
+def _split(op: Operation, inputs: Sequence[str], bounds: list[Any], name_of: Callable[[Any, str], str]) -> str | None:
+    value: Tensor = op.inputs[1]
+    axis, count = _axis(bounds[0], len(value.dims)), op.attrs["num_split"]
+    if axis is None or value.dims[axis] % count or count > 16:
+        return None
+    size = value.dims[axis] // count
+    before = (slice(None),) * axis
+    parts = [_part(inputs[1], (*before, slice(i * size, (i + 1) * size)), name_of) for i in range(count)]
+    return f"({', '.join(parts)},)"
+
+
+def _slice(op: Operation, inputs: Sequence[str], bounds: list[Any], name_of: Callable[[Any, str], str]) -> str | None:
+    dims, (begin, size) = op.inputs[0].dims, bounds
+    if not dims or np.shape(begin) != (len(dims),) or np.shape(size) != (len(dims),):
+        return None
+    index = []
+    for start, length, limit in zip(begin.tolist(), size.tolist(), dims, strict=True):
+        length = limit - start if length == -1 else length
+        if not 0 <= start <= limit or not 0 <= length <= limit - start:
+            return None
+        index.append(slice(start, start + length))
+    return _part(inputs[0], tuple(index), name_of)
+
+
+def _concat(op: Operation, inputs: Sequence[str], bounds: list[Any], name_of: Callable[[Any, str], str]) -> str | None:
+    values = op.inputs[:-1]
+    rank = len(values[0].dims)
+    axis = _axis(bounds[0], rank) if rank else None
+    if axis is None or values[0].dtype.np.kind not in "biufc" or any(len(t.dims) != rank for t in values):
+        return None
+    if any(t.dims[:axis] != values[0].dims[:axis] or t.dims[axis + 1 :] != values[0].dims[axis + 1 :] for t in values):
+        return None
+    return f"{name_of(np.concatenate, 'concatenate_')}(({', '.join(inputs[:-1])}), {axis})"
+
+
+def _add_n(op: Operation, inputs: Sequence[str], bounds: list[Any], name_of: Callable[[Any, str], str]) -> str | None:
+    dims, kind = op.outputs[0].dims, op.outputs[0].dtype.np.type
+    if not 2 <= len(inputs) <= _MOST_SUMMANDS or not dims or kind not in (np.float32, np.float64) or num_elements(dims) >= SHORT_SUM:
+        return None
+    if any(t.dims != dims for t in op.inputs):
+        return None
+    add = name_of(np.add, "add_")
+    total = inputs[0]
+    for name in inputs[1:]:
+        total = f"{add}({total}, {name})"
+    return total
+
+
+def _bias_add_grad(op: Operation, inputs: Sequence[str], bounds: list[Any], name_of: Callable[[Any, str], str]) -> str | None:
+    dims, kind = op.inputs[0].dims, op.inputs[0].dtype.np.type
+    if len(dims) != 2 or not 0 < dims[0] <= FEW_ROWS or not dims[1] or kind not in (np.float32, np.float64) or op.attrs["data_format"] != b"NHWC":
+        return None
+    return f"{name_of(_add_reduce, 'add_reduce_')}({inputs[0]}, 0)"
+
+
+_WRITERS: dict[str, Callable[..., str | None]] = {
+    "Split": _split, "Slice": _slice, "ConcatV2": _concat, "AddN": _add_n, "BiasAddGrad": _bias_add_grad,
+}  # fmt: skip
