@@ -1,6 +1,6 @@
 """Training steps on a GPU: Penstock against the same computation written in JAX and jitted.
 
-    python -m benchmarks.gpu
+    python -m benchmarks.gpu --write docs/performance.md
 
 Both submit steps without waiting for them; a round ends when the device is done. Rounds alternate, medians are compared. Runs on any
 platform that PENSTOCK_GPU_PLATFORM names, with --small where that is a CPU.
@@ -9,6 +9,7 @@ platform that PENSTOCK_GPU_PLATFORM names, with --small where that is a CPU.
 from __future__ import annotations
 
 import argparse
+import datetime
 import statistics
 import sys
 import time
@@ -276,11 +277,14 @@ def main() -> int:
     parser.add_argument("--only", default="")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--seconds", type=float, default=0.7, help="of one round")
+    parser.add_argument("--write", metavar="PAGE", help="put the table into this page, between its marks for GPUs")
     options = parser.parse_args()
     import jax
 
     device = jax.devices()[0]
-    print(f"{device.platform} {device.device_kind}, JAX {jax.__version__}; median of {options.rounds} alternating rounds")
+    head = f"{device.device_kind}, JAX {jax.__version__}, {datetime.date.today()}; medians of {options.rounds} alternating rounds"
+    rows = []
+    print(head)
     print(f"{'training step':<50}{'Penstock':>12}{'JAX':>12}{'ratio':>8}   loss after the same number of steps")
     for name, (build, large, small) in MODELS.items():
         if options.only not in name:
@@ -300,7 +304,24 @@ def main() -> int:
         ours, theirs = (statistics.median(times[key]) for key in trainers)
         row = f"{name:<50}{ours * 1e6:>9.0f} us{theirs * 1e6:>9.0f} us{ours / theirs:>7.3f}x"
         print(f"{row}   {losses[0]:.5f} {losses[1]:.5f}", flush=True)
+        rows.append(f"| {name} | {ours * 1e6:.0f} us | {theirs * 1e6:.0f} us | {ours / theirs:.3f} |")
+    if options.write:
+        write(options.write, head, rows)
     return 0
+
+
+BEGIN, END = "<!-- gpu: begin -->", "<!-- gpu: end -->"
+
+
+def write(page: str, head: str, rows: list[str]) -> None:
+    """Replaces what stands between the marks."""
+    with open(page) as file:
+        text = file.read()
+    before, _, rest = text.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    table = ["| training step | Penstock | JAX | Penstock's time / JAX's |", "|---|---|---|---|", *rows]
+    with open(page, "w") as file:
+        file.write("\n".join([before + BEGIN, "", head + ".", "", *table, "", END + after]))
 
 
 if __name__ == "__main__":

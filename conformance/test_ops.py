@@ -108,7 +108,7 @@ def compare(ours, theirs, what):
         same(ours, theirs, what)
 
 
-NO_KERNEL = ("No OpKernel was registered", "could not find valid kernel", "no supported kernel", "Could not find device for node", "has no kernel", "is not available in GraphDef version")
+NO_KERNEL = ("No OpKernel was registered", "could not find valid kernel", "no supported kernel", "Could not find device for node", "has no kernel", "is not available in GraphDef version", "Missing 0-th output", "filter must be a constant")
 
 
 def outcome(tf, case):

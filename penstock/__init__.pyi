@@ -383,12 +383,16 @@ from penstock.api.parsing_ops import parse_single_sequence_example as parse_sing
 from penstock.api.partitioned import fixed_size_partitioner as fixed_size_partitioner
 from penstock.api.partitioned import min_max_variable_partitioner as min_max_variable_partitioner
 from penstock.api.partitioned import variable_axis_size_partitioner as variable_axis_size_partitioner
+from penstock.api.quantize_ops import dequantize as dequantize
 from penstock.api.quantize_ops import fake_quant_with_min_max_args as fake_quant_with_min_max_args
 from penstock.api.quantize_ops import fake_quant_with_min_max_args_gradient as fake_quant_with_min_max_args_gradient
 from penstock.api.quantize_ops import fake_quant_with_min_max_vars as fake_quant_with_min_max_vars
 from penstock.api.quantize_ops import fake_quant_with_min_max_vars_gradient as fake_quant_with_min_max_vars_gradient
 from penstock.api.quantize_ops import fake_quant_with_min_max_vars_per_channel as fake_quant_with_min_max_vars_per_channel
 from penstock.api.quantize_ops import fake_quant_with_min_max_vars_per_channel_gradient as fake_quant_with_min_max_vars_per_channel_gradient
+from penstock.api.quantize_ops import quantize as quantize
+from penstock.api.quantize_ops import quantize_v2 as quantize_v2
+from penstock.api.quantize_ops import quantized_concat as quantized_concat
 from penstock.api.random_ops import get_seed as get_seed
 from penstock.api.random_ops import multinomial as multinomial
 from penstock.api.random_ops import random_crop as random_crop
@@ -795,6 +799,7 @@ __all__ = [
     "decode_raw",
     "delete_session_tensor",
     "depth_to_space",
+    "dequantize",
     "device",
     "diag",
     "diag_part",
@@ -1006,6 +1011,9 @@ __all__ = [
     "qint8",
     "qr",
     "quantization",
+    "quantize",
+    "quantize_v2",
+    "quantized_concat",
     "queue",
     "quint16",
     "quint8",

@@ -3,6 +3,10 @@
 import os
 
 os.environ.setdefault("PENSTOCK_CHECK", "1")
+if not os.environ.get("PENSTOCK_TEST_GPU"):
+    # Tests say what runs where; a GPU in the machine must not join in.
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    os.environ["JAX_PLATFORMS"] = "cpu"
 
 import pytest
 

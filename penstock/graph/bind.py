@@ -153,4 +153,6 @@ def _grouped(fn: Callable[..., Any], ranges: list[tuple[int, int, bool]], leadin
         head, rest = flat[:leading], flat[leading:]
         return fn(*head, *[list(rest[a:b]) if is_list else rest[a] for a, b, is_list in ranges])
 
+    if leading == 0:
+        call.grouped = fn  # type: ignore[attr-defined]
     return call

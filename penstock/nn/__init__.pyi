@@ -88,6 +88,10 @@ from penstock.api.nn.space_to_batch import depth_to_space as depth_to_space
 from penstock.api.nn.space_to_batch import space_to_batch as space_to_batch
 from penstock.api.nn.space_to_batch import space_to_depth as space_to_depth
 from penstock.api.nn.space_to_batch import with_space_to_batch as with_space_to_batch
+from penstock.api.quantize_ops import quantized_avg_pool as quantized_avg_pool
+from penstock.api.quantize_ops import quantized_conv2d as quantized_conv2d
+from penstock.api.quantize_ops import quantized_max_pool as quantized_max_pool
+from penstock.api.quantize_ops import quantized_relu_x as quantized_relu_x
 from penstock.api.regularizers import scale_regularization_loss as scale_regularization_loss
 from penstock.api.rnn.dynamic import bidirectional_dynamic_rnn as bidirectional_dynamic_rnn
 from penstock.api.rnn.dynamic import dynamic_rnn as dynamic_rnn
@@ -160,6 +164,10 @@ __all__ = [
     "nce_loss",
     "normalize_moments",
     "pool",
+    "quantized_avg_pool",
+    "quantized_conv2d",
+    "quantized_max_pool",
+    "quantized_relu_x",
     "raw_rnn",
     "relu",
     "relu6",

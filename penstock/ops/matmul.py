@@ -80,6 +80,17 @@ op("_SumOfProducts(a: N*T, b: N*T) -> (sum: T) [N: int >= 1; T: type in {float, 
    shape=sum_of_products_shape, numpy=sum_of_products_kernel, expensive=True)  # fmt: skip
 
 
+def matmul_columns_kernel(a: Any, b: Any, *, start: int, count: int) -> Any:
+    if b.ndim == 2 and len(b) < start + count:  # a claimed shape was wrong
+        raise InvalidArgumentError(f"Expected size[1] in [0, {max(len(b) - start, 0)}], but got {count}")
+    return matmul_kernel(a, b[start : start + count], transpose_a=False, transpose_b=True)
+
+
+# What the optimiser makes of columns of a product with a transposed matrix: columns [start, start + count) of a b'.
+op("_MatMulColumns(a: T, b: T) -> (product: T) [start: int; count: int; T: type in {float}]",
+   shape=lambda c: (with_rank(c, 0, 2)[0], c.attrs["count"]), numpy=matmul_columns_kernel, expensive=True)  # fmt: skip
+
+
 def sparse_matmul_kernel(a: Any, b: Any, *, transpose_a: bool, transpose_b: bool) -> Any:
     """The flags about sparseness are hints for speed; a dense product gives the same numbers."""
     return matmul_kernel(a.astype(np.float32, copy=False), b.astype(np.float32, copy=False), transpose_a=transpose_a, transpose_b=transpose_b)

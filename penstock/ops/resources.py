@@ -207,7 +207,7 @@ class HeldRef(Ref):
     @value.setter
     def value(self, new: Any) -> None:
         _RAW.__set__(self, new)
-        self.__class__ = Ref
+        self.__class__ = Ref  # type: ignore[assignment]
 
 
 def raw_value(ref: Ref) -> Any:

@@ -27,7 +27,7 @@ from penstock.formats.attr_value import FuncAttr
 from penstock.graph.function import Function
 from penstock.graph.ir import Graph
 from penstock.graph.quiet_gc import paused
-from penstock.ops.resources import HeldRef, Ref
+from penstock.ops.resources import Ref
 from penstock.pipeline import CompileOptions, Trail, compile_step, debug
 from penstock.pipeline.place import Placer
 from penstock.pipeline.regions import group
@@ -47,6 +47,8 @@ from penstock.session.kept import kept_feeds
 from penstock.session.partial import PartialRun
 
 _handles = itertools.count(1)
+_ARRAYS: Any = (np.ndarray,)
+_NUMBERS: Any = np.generic
 
 
 class Prepared:
@@ -85,11 +87,12 @@ class Prepared:
         del step, args
         retvals = frame.retvals
         for i in range(len(retvals)):
-            value = retvals[i]
-            if value.__class__ is Ref or value.__class__ is HeldRef:
-                value = retvals[i] = value.read()
-            if is_device_array(value):
-                value = retvals[i] = np.array(value)
+            value: Any = retvals[i]
+            if value.__class__ not in _ARRAYS and not isinstance(value, _NUMBERS):
+                if isinstance(value, Ref):
+                    value = retvals[i] = value.read()
+                if is_device_array(value):
+                    value = retvals[i] = np.array(value)
             if value.__class__ is np.ndarray:
                 if value.ndim == 0:
                     retvals[i] = value[()]
@@ -100,7 +103,6 @@ class Prepared:
             elif value is MISSING:
                 raise self.not_computed(i)
         return retvals
-
 
     def not_computed(self, i: int) -> errors.InvalidArgumentError:
         """The error for a fetch that the step left out."""

@@ -573,3 +573,45 @@ def test_the_gradient_of_layer_normalisation():
     np.testing.assert_allclose(dx, expected, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(d_scale, (dy * unit).sum(0), rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(d_shift, dy.sum(0), rtol=1e-4, atol=1e-5)
+
+
+@needs_library
+@pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="counts threads by /proc")
+def test_only_one_thread_of_ours_keeps_openmp_threads():
+    loaded = library.get()
+    if loaded._let_go is None:
+        pytest.skip("a libgomp that cannot let threads go")
+    plan = matmul.matmul(loaded, matmul.Spec((512, 512), (512, 512), False, False, np.dtype(np.float32)))
+    if plan.main.threads == 1:
+        pytest.skip("one core")
+    a = normal(512, 512)
+    expected = plan.run(a, a)
+    threads = []
+
+    def count():
+        return len(os.listdir("/proc/self/task"))
+
+    def other():
+        before = count()
+        result = plan.run(a, a)
+        threads.append((before, count(), np.array_equal(result, expected)))
+
+    def home():
+        loaded._home, loaded._visits = 0, 0
+        plan.run(a, a)
+        worker = threading.Thread(target=other)
+        worker.start()
+        worker.join()
+
+    try:
+        runner = threading.Thread(target=home)
+        runner.start()
+        runner.join()
+        (before, after, is_right), = threads
+        assert is_right and after <= before
+        # Whoever calls often enough with nobody else in between keeps threads from then on.
+        loaded._visits = library.MOVES_AFTER
+        plan.run(a, a)
+        assert loaded._home == threading.get_ident()
+    finally:
+        loaded._home, loaded._visits = 0, 0

@@ -27,7 +27,7 @@ def mode(monkeypatch):
     def choose(name):
         monkeypatch.setenv("PENSTOCK_REGIONS", "0" if name == "off" else "eager")
         monkeypatch.setattr(elementwise, "MIN_SIZE", 2 if name == "tiled" else 1 << 16)
-        monkeypatch.setattr(elementwise, "PARALLEL", 64 if name == "tiled" else 1 << 19)
+        monkeypatch.setattr(elementwise, "PARALLEL", 64 if name == "tiled" else 1 << 22)
 
     return choose
 

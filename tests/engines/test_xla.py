@@ -202,6 +202,26 @@ def test_gradients_agree(monkeypatch):
     np.testing.assert_allclose(plain, xla, rtol=1e-12)
 
 
+def test_products_that_the_optimiser_makes():
+    """Rules of ops that have no samples, against their kernels."""
+    from types import SimpleNamespace
+
+    from penstock.engines.xla.rules import fused
+    from penstock.ops import fused as kernels
+    from penstock.ops.matmul import matmul_columns_kernel, sum_of_products_kernel
+
+    rng = np.random.default_rng(0)
+    a, b, bias = (rng.standard_normal(shape).astype(np.float32) for shape in ((4, 5), (5, 6), (6,)))
+    node = SimpleNamespace(attrs={})
+    for name in (b"Relu", b"Relu6", b"Elu", b"LeakyRelu", b"Tanh", b"Sigmoid"):
+        options = {"transpose_a": False, "transpose_b": False, "fused_ops": [b"BiasAdd", name], "leakyrelu_alpha": 0.3}
+        expected = kernels.fused_mat_mul(a * 3, b, [bias], epsilon=0.0, node=node, **options)
+        np.testing.assert_allclose(fused.fused_matmul(a * 3, b, [bias], **options), expected, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(fused.matmul_columns(a, b.T, start=1, count=3), matmul_columns_kernel(a, b.T, start=1, count=3), rtol=1e-5)
+    pairs = [rng.standard_normal((4, 3)).astype(np.float32) for _ in range(3)], [rng.standard_normal((4, 2)).astype(np.float32) for _ in range(3)]
+    np.testing.assert_allclose(fused.sum_of_products(*pairs), sum_of_products_kernel(*pairs), rtol=1e-5)
+
+
 def test_types_of_results(monkeypatch, calls):
     """64-bit numbers stay 64-bit; scalars stay scalars."""
 
@@ -299,6 +319,25 @@ def test_importing_and_running_do_not_load_jax():
     code = "import sys, penstock as tf\nwith tf.Session() as s: s.run(tf.constant(1.0) + 2.0)\nassert 'jax' not in sys.modules"
     env = {k: v for k, v in os.environ.items() if not k.startswith("PENSTOCK_")}
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60, env=env)
+
+
+def test_the_process_may_end_while_something_is_compiled():
+    code = """
+import numpy as np, penstock as tf
+from penstock.runtime.executor import compiled
+compiled.HOT_NS = 0
+x = tf.placeholder(tf.float32, (4,))
+y = x
+for i in range(300):
+    y = tf.tanh(y) * 1.1 + y
+with tf.Session() as sess:
+    for _ in range(6):
+        sess.run(y, {x: np.ones(4)})
+print("done")
+"""
+    env = {k: v for k, v in os.environ.items() if not k.startswith("PENSTOCK_")}
+    done = subprocess.run([sys.executable, "-c", code], timeout=120, env=env, capture_output=True, text=True)
+    assert done.stdout == "done\n" and done.returncode == 0, done.stderr
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")

@@ -581,7 +581,8 @@ class TestPool:
         assert len(threads_seen) == 3  # each on a thread of its own: the pool's two and the caller's
         pool.close()
 
-    def test_wide_programs_find_their_way(self):
+    def test_wide_programs_find_their_way(self, monkeypatch):
+        monkeypatch.setenv("PENSTOCK_XLA", "0")  # importing JAX on a thread would spoil what is timed
         pool = WorkPool(2, "test-wide")
         e = executor(self.wide())
         for _ in range(12):

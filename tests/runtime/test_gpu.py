@@ -380,3 +380,19 @@ def test_a_loop_that_stays_in_python():
                 expected = np.sin(expected) * 2 + i
                 np.testing.assert_allclose(rows[i], expected, rtol=1e-5)
             np.testing.assert_allclose(value, expected, rtol=1e-5)
+
+
+def test_a_declaration_may_bring_its_rule(host_calls):
+    from penstock.graph.opdef import OPS
+    from penstock.graph.raw import raw
+    from penstock.ops.declare import op, same_as
+
+    op("TwiceForTests(x: T) -> (y: T) [T: type]", shape=same_as("x"), numpy=lambda x: x + x, xla=lambda x: x * 2)
+    try:
+        with tf.device("/gpu:0"):
+            y = raw.TwiceForTests(x=tf.placeholder_with_default([1.0, 2.0], (2,))) + 1.0
+        with tf.Session() as sess:
+            np.testing.assert_array_equal(sess.run(y), [3, 5])
+    finally:
+        del OPS["TwiceForTests"]
+    assert not host_calls

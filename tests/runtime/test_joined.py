@@ -8,6 +8,7 @@ import pytest
 import penstock as tf
 from penstock import errors
 from penstock.runtime.executor import driver, joined
+from penstock.runtime.executor.joined import together
 
 FOUR = tf.ConfigProto(device_count={"CPU": 4})
 
@@ -351,8 +352,33 @@ def test_a_send_to_nowhere_is_not_joined():
     a, b = pair.builders
     b.ret(0, b("Neg", pair.cross(a.arg(0), 1)))
     first, second = pair.executors()
-    assert [node.op.type for node in joined.join([first, second])] == ["_Arg", "Neg", "_Retval"]
+    assert [node.op.type for node in joined.join(joined.parts_of([first, second]))] == ["_Arg", "Neg", "_Retval"]
     with pytest.raises(joined.Unstructured, match="a Send without a Recv"):
-        joined.join([first])
+        joined.join(joined.parts_of([first]))
     with pytest.raises(joined.Unstructured, match="a Recv without a Send"):
-        joined.join([second])
+        joined.join(joined.parts_of([second]))
+
+
+def test_a_closed_session_lets_go_of_constants(mode, monkeypatch):
+    """Without the help of the garbage collector; watching for XLA keeps a program until it looks."""
+    monkeypatch.setenv("PENSTOCK_XLA", "0")
+    import gc
+    import weakref
+
+    mode("on")
+    x = tf.placeholder(tf.float32, [])
+    with on(1):
+        y = x * 2.0
+    with on(2):
+        z = y + 1.0
+    with tf.Session(config=FOUR) as sess:
+        assert sess.run(z, {x: 1.0}) == 3
+        (prepared,) = sess._runtime._prepared.values()
+        code = weakref.ref(together(prepared.executors).compiler.program.code)
+        del prepared
+        gc.disable()
+    try:
+        del sess
+        assert code() is None
+    finally:
+        gc.enable()

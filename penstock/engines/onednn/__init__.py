@@ -26,7 +26,7 @@ COVERED = (
     "Conv3DBackpropFilterV2", "Conv3DBackpropInputV2", "DepthwiseConv2dNative", "DepthwiseConv2dNativeBackpropFilter",
     "DepthwiseConv2dNativeBackpropInput", "FusedBatchNorm", "FusedBatchNormGrad", "FusedBatchNormGradV2", "FusedBatchNormGradV3",
     "FusedBatchNormV2", "FusedBatchNormV3", "LogSoftmax", "MatMul", "MaxPool", "MaxPool3D", "MaxPoolGrad", "Softmax",
-    "_MklNativeConv2DBackpropFilterWithBias",
+    "_MatMulColumns", "_MklNativeConv2DBackpropFilterWithBias",
     "_SumOfProducts",
 )  # fmt: skip
 
@@ -34,6 +34,15 @@ BETWEEN = ("AddN", "AddV2", "Relu", "ReluGrad")
 """Taken only where they stand behind one of the others."""
 
 FUSED = ("_FusedConv2D", "_FusedDepthwiseConv2dNative", "_FusedMatMul")
+
+BYTES = (
+    "QuantizedConv2D", "QuantizedConv2DAndRelu", "QuantizedConv2DAndReluAndRequantize", "QuantizedConv2DAndRequantize",
+    "QuantizedConv2DWithBias", "QuantizedConv2DWithBiasAndRelu", "QuantizedConv2DWithBiasAndReluAndRequantize",
+    "QuantizedConv2DWithBiasAndRequantize", "QuantizedDepthwiseConv2D", "QuantizedDepthwiseConv2DWithBias",
+    "QuantizedDepthwiseConv2DWithBiasAndRelu", "QuantizedDepthwiseConv2DWithBiasAndReluAndRequantize", "QuantizedMatMul",
+    "QuantizedMatMulWithBias", "QuantizedMatMulWithBiasAndRelu", "QuantizedMatMulWithBiasAndReluAndRequantize",
+    "QuantizedMatMulWithBiasAndRequantize",
+)  # fmt: skip
 
 budget: Callable[[], int] | None = None
 """How many threads the process has, as the runtime counts them."""
@@ -43,7 +52,7 @@ def install(threads: Callable[[], int] | None = None) -> None:
     """Offers oneDNN's kernels; `threads()` tells how many threads they may use unless `set_threads` says otherwise."""
     global budget
     budget = threads
-    for name in (*COVERED, *BETWEEN, *FUSED):
+    for name in (*COVERED, *BETWEEN, *FUSED, *BYTES):
         offer(name, "onednn", _lazily(name))
     training.engine = _update
 
@@ -58,6 +67,10 @@ def _update(*args: Any) -> bool:
 
 def _lazily(name: str) -> Callable[..., Any]:
     def maker(op: Any, kernel: Callable[..., Any]) -> Callable[..., Any] | None:
+        if name in BYTES:
+            from penstock.engines.onednn.int8 import maker as bytes_maker
+
+            return bytes_maker(op, kernel)
         if name in FUSED:
             from penstock.engines.onednn.fused import MAKERS
         elif name in BETWEEN:

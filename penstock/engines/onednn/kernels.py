@@ -258,6 +258,26 @@ def product(a_flag: str, b_flag: str, types: Sequence[str], same_batches: bool =
     return maker
 
 
+def product_columns(op: Operation, fallback: Kernel) -> Kernel | None:
+    """_MatMulColumns: the product with some rows of `b`, transposed."""
+    if op.attrs["T"].np != FLOAT32:
+        return None
+    start, stop = op.attrs["start"], op.attrs["start"] + op.attrs["count"]
+
+    def prepare(a: np.ndarray, b: np.ndarray) -> Kernel | None:
+        if a.ndim != 2 or b.ndim != 2 or not a.size or a.shape[1] != b.shape[1] or len(b) < stop:
+            return None
+        spec = matmul.Spec(a.shape, (stop - start, b.shape[1]), False, True, FLOAT32)
+        library = library_for(FLOAT32) if wakes_blas(spec) else None
+        plan = matmul.matmul(library, spec) if library else None
+        if plan is None:
+            return None
+        run = plan.run
+        return lambda a, b: run(a, b[start:stop])
+
+    return _remembering(op, fallback, _shapes_2, prepare)
+
+
 def sum_of_products(op: Operation, fallback: Kernel) -> Kernel | None:
     """_SumOfProducts: products that add to one result."""
     count = op.attrs["N"]
@@ -510,6 +530,7 @@ MAKERS: dict[str, Callable[[Operation, Kernel], Kernel | None]] = {
     "BatchMatMul": product("adj_x", "adj_y", ["T"], same_batches=True),
     "BatchMatMulV2": product("adj_x", "adj_y", ["T"]),
     "BatchMatMulV3": product("adj_x", "adj_y", ["Ta", "Tb", "Tout"]),
+    "_MatMulColumns": product_columns,
     "_SumOfProducts": sum_of_products,
     "MaxPool": pool_forward(lib.POOLING_MAX),
     "MaxPool3D": pool_forward(lib.POOLING_MAX),

@@ -9,7 +9,8 @@ Threads
 - oneDNN computes on OpenMP threads. `set_threads(n)` sets how many a primitive may use; by default one per CPU of the process.
   A primitive is made for a number of threads and must run with that number, so it is part of the key under which it is cached.
 - Each thread of ours that calls the library has OpenMP threads of its own. Two calls at the same time, each on all cores, would wait for
-  each other's threads at every turn; so calls that use several threads take turns (`all_cores`).
+  each other's threads at every turn; so calls that use several threads take turns (`all_cores`). OpenMP's threads of all but one of ours
+  are let go after the call: where there are more of them than cores, idle or not, libgomp's threads hardly spin and sleep between kernels.
 - OpenMP's threads would spin for milliseconds after each parallel region, which ruins everything else on a busy machine. libgomp reads
   its settings when it is loaded; ours is a spin of a fraction of a millisecond, unless the user has set OMP_WAIT_POLICY or GOMP_SPINCOUNT.
 - OpenMP does not survive a fork. In a child whose parent has already used the library, kernels are NumPy's, and the log says so.
@@ -22,6 +23,7 @@ import logging
 import os
 import sys
 import threading
+from _thread import get_ident
 from collections.abc import Callable
 from ctypes import POINTER, byref, c_char, c_char_p, c_float, c_int, c_int32, c_int64, c_size_t, c_uint, c_void_p
 from typing import Any
@@ -36,6 +38,10 @@ PACKAGE = "onednn-cpu-gomp"
 SPIN = "3000"
 """GOMP_SPINCOUNT: about 150 us. The threads are then still there for the next kernel of a step, with some Python in between; to wake
 one that sleeps takes 50 us, as long as a product of medium size. Longer would only hurt what runs after the step."""
+
+MOVES_AFTER = 300
+"""After so many calls of other threads, with none of the thread that keeps OpenMP threads between them, another one keeps some."""
+_PAUSE_SOFT = 1
 
 # -- the published numbers ----------------------------------------------------------------------------------------------
 
@@ -145,6 +151,8 @@ class Library:
     `execute(primitive, stream, count, args)` and `sgemm(...)` run without the GIL; everything in `call(name, ...)` with it.
     """
 
+    _let_go: Callable[[int], int] | None = None  # ends the OpenMP threads of the calling thread
+
     def __init__(self, path: str) -> None:
         self.path = path
         quick, slow = ctypes.PyDLL(path), ctypes.CDLL(path)
@@ -176,6 +184,7 @@ class Library:
         self._set_omp_threads = self._openmp(version.cpu_runtime == _RUNTIME_OPENMP)
         self.used = False  # whether anything ran: what matters after a fork
         self.all_cores = threading.Lock()
+        self._home, self._visits = 0, 0  # the thread of ours that keeps OpenMP threads, and calls of others since it ran
         self.engine = self.create("dnnl_engine_create", 1, 0)
 
     def _openmp(self, is_parallel: bool) -> Callable[[int], None] | None:
@@ -184,6 +193,10 @@ class Library:
         # Found among the library's own dependencies, so that it is the libgomp that it uses.
         function = ctypes.PyDLL(self.path).omp_set_num_threads
         function.argtypes, function.restype = (c_int,), None
+        pause = getattr(ctypes.CDLL(self.path), "omp_pause_resource_all", None)  # libgomp has it since GCC 9
+        if pause is not None:
+            pause.argtypes, pause.restype = (c_int,), c_int
+            self._let_go = pause
         return function
 
     def call(self, name: str, *args: Any) -> None:
@@ -214,7 +227,21 @@ class Library:
         if threads == 1:
             return function(*args)
         with self.all_cores:
+            if self._home == get_ident():
+                self._visits = 0
+                return function(*args)
+            return self._visit(function, *args)
+
+    def _visit(self, function: Callable[..., int], *args: Any) -> int:
+        """A call of another thread than the one whose OpenMP threads wait for the next kernel. After many of them it is that one."""
+        if self._home == 0 or self._visits >= MOVES_AFTER or self._let_go is None:
+            self._home, self._visits = get_ident(), 0
             return function(*args)
+        self._visits += 1
+        try:
+            return function(*args)
+        finally:
+            self._let_go(_PAUSE_SOFT)
 
     def describe(self) -> str:
         return f"oneDNN {'.'.join(map(str, self.version))} ({self.path}), {threads()} threads"
@@ -282,7 +309,8 @@ def _candidates() -> list[str]:
 
 
 def _open(path: str) -> Library:
-    quiet = {} if {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & os.environ.keys() else {"GOMP_SPINCOUNT": SPIN}
+    # Where there are more OpenMP threads than cores, libgomp hardly spins, unless waiting is to be active: then a third of SPIN.
+    quiet = {} if {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & os.environ.keys() else {"GOMP_SPINCOUNT": SPIN, "OMP_WAIT_POLICY": "ACTIVE"}
     os.environ.update(quiet)
     try:
         return Library(path)

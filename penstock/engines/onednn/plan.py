@@ -19,7 +19,7 @@ from penstock.engines.onednn.primitives import Buffer, ConstantWeights, Maker, P
 FLOPS_PER_US = 1e5
 """A rough figure of one core with AVX-512; only thresholds depend on it."""
 BYTES_PER_US = 1e4
-US_PER_THREAD = 25.0
+US_PER_THREAD = 20.0
 """To wake a second thread takes some microseconds, so that it must have at least this much to do."""
 
 

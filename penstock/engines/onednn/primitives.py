@@ -167,13 +167,13 @@ class Maker:
         self._made.append((f"dnnl_{what}_destroy", handle))
         return handle
 
-    def md(self, dims: Sequence[int], strides: Sequence[int] | None = None, dtype: np.dtype = FLOAT32) -> int:
-        """A memory descriptor; without strides, in whatever layout the primitive likes best."""
+    def md(self, dims: Sequence[int], strides: Sequence[int] | None = None, dtype: np.dtype | int = FLOAT32) -> int:
+        """A memory descriptor; without strides, in whatever layout the primitive likes best. `dtype` may be oneDNN's own number."""
         if strides is None:
             make, last = "dnnl_memory_desc_create_with_tag", lib.TAG_ANY
         else:
             make, last = "dnnl_memory_desc_create_with_strides", Dims(*strides)
-        return self._keep("memory_desc", self.library.create(make, len(dims), Dims(*dims), CODES[dtype], last))
+        return self._keep("memory_desc", self.library.create(make, len(dims), Dims(*dims), dtype if isinstance(dtype, int) else CODES[dtype], last))
 
     def attr(self, post_ops: PostOps = (), dtype: np.dtype = FLOAT32) -> int:
         """Attributes: scratchpads are ours, and what follows the operation."""

@@ -45,6 +45,7 @@ from penstock.engines.python.tiles import write_tile
 from penstock.graph.ir import Operation, Tensor
 from penstock.ops.context import DEAD
 from penstock.ops.control_flow import predicate
+from penstock.shapes import num_elements
 
 SMALL, MOST_SPARES = 16384, 32
 """Arrays of up to so many bytes are kept, so many of a kind, for later results."""
@@ -463,8 +464,8 @@ class _Writer:
         code._lines = self.mapping
         code._globals = self.globals
         compiled: list[CodeType] = _pieces(self.lines, code._filename)
-        for piece in compiled:
-            exec(piece, self.globals)
+        for part in compiled:
+            exec(part, self.globals)
         for _, runner, name in self.tiles:
             runner.function = self.globals[name]
         for statement, _, name in self.programs:
@@ -974,8 +975,8 @@ def _without(block: list, silent: set[Operation]) -> list:
 
 def _may_be_big(tensor: Tensor) -> bool:
     """Whether the C library might ask the kernel for such an array anew in every step."""
-    dims = tensor.dims
-    return dims is None or None in dims or math.prod(dims) >= 1 << 16
+    count = num_elements(tensor.dims)
+    return count is None or count >= 1 << 16
 
 
 def _n_bytes(tensor: Tensor) -> int:

@@ -23,8 +23,8 @@ from penstock.graph.ir import Operation, Tensor
 
 MIN_SIZE = 1 << 16
 """Elements from which on a run is worth tiles."""
-PARALLEL = 1 << 19
-"""Elements times operations from which on a second thread is worth waking."""
+PARALLEL = 1 << 22
+"""Elements times operations from which on a second thread is worth waking; see `is_long`."""
 CACHE = 1 << 20
 """Bytes of all buffers of a tile together: what stays in a core's second-level cache."""
 LONGEST = 96
@@ -33,6 +33,13 @@ WINDOW = 40
 """So many statements apart, nodes do not join: a value that is computed early has to be kept until it is read."""
 COLUMNS = (16, 1 << 14)
 """Least and most columns of a run with rows and columns: ufuncs need some microseconds for every hundred rows."""
+
+_SLOW = frozenset((
+    np.exp, np.expm1, np.log, np.log1p, np.sin, np.cos, np.tan, np.arcsin, np.arccos, np.arctan, np.arctan2, np.sinh, np.cosh, np.tanh, np.arcsinh,
+    np.arccosh, np.arctanh, np.power,
+))  # fmt: skip
+SLOWNESS = 6
+"""How many times longer than an addition these take, or more."""
 
 _FLOATS = (np.float32, np.float64)
 _CONSTANTS = ("Const", "HostConst")
@@ -180,6 +187,17 @@ def operands_of(node: Any) -> Sequence[Tensor]:
     return node.op.inputs[:1] if node.op.type == "BroadcastTo" or node.op.type in _REDUCTIONS else node.op.inputs
 
 
+def weight_of(steps: Sequence[Step]) -> int:
+    """How many additions take as long as the steps."""
+    return sum(SLOWNESS if step.ufunc in _SLOW else 1 for step in steps)
+
+
+def is_long(size: int, weight: int) -> bool:
+    """Whether steps on arrays of `size` elements are worth a second thread. Threads meet at the interpreter's lock between any two ufuncs, and
+    who finds it taken sleeps for some 10 us: not only the whole has to be long, each ufunc has to be."""
+    return size * weight >= PARALLEL and size >= PARALLEL * 3 // 16
+
+
 # -- shapes ------------------------------------------------------------------------------------------------------------------
 
 FULL, NUMBER, ROW, COLUMN = "full", "number", "row", "column"
@@ -322,16 +340,16 @@ def _reduces_all(node: Any, root: Callable[[Tensor], Tensor]) -> bool:
     return len(chosen) == len(dims)
 
 
-def _pays_alone(node: Any, dims: Any, n_steps: int) -> bool:
+def _pays_alone(node: Any, dims: Any, steps: list[Step]) -> bool:
     """Whether a single node is long enough for a second thread: that is all that it can win."""
-    return None not in dims and node.op.type not in _REDUCTIONS and int(np.prod(dims)) * n_steps >= PARALLEL
+    return None not in dims and node.op.type not in _REDUCTIONS and is_long(int(np.prod(dims)), weight_of(steps))
 
 
 def _run(
     batch: list, sums: list, dims: Any, steps: dict, root: Callable[[Tensor], Tensor], readers: dict[Tensor, set[int]]
 ) -> Fused | None:
     nodes = [s.node for s in batch]
-    if len(nodes) + len(sums) == 1 and not _pays_alone(nodes[0], dims, len(steps[id(batch[0])])):
+    if len(nodes) + len(sums) == 1 and not _pays_alone(nodes[0], dims, steps[id(batch[0])]):
         return None
     own = {id(s) for s in (*batch, *sums)}
     made = {n.op.outputs[0] for n in nodes}
@@ -342,7 +360,7 @@ def _run(
             base = root(tensor)
             if base not in made:
                 kinds[base] = kind_of(base.dims, dims)
-        variables.update((root(node.op.inputs[i]), name) for i, _, name in variables_read(node))
+        variables.update((root(node.op.inputs[i]), name or "") for i, _, name in variables_read(node))
     outputs = [t for n in nodes for t in n.op.outputs if readers.get(t, set()) - own]
     outputs += [s.node.op.outputs[0] for s in sums]
     arrays = [t for t, kind in kinds.items() if kind == FULL] + [t for t, kind in kinds.items() if kind == COLUMN]

@@ -130,7 +130,7 @@ def expression(
     ufunc = ufunc_of(node)
     variables = variables_read(node)
     if variables:
-        if ufunc is None or not all(deref for _, deref, _ in variables):
+        if (ufunc is None and op.type not in _REDUCTIONS) or not all(deref for _, deref, _ in variables):
             return None
         inputs = list(inputs)
         for i, _, name in variables:
@@ -146,9 +146,9 @@ def expression(
         return f"{name_of(ufunc, ufunc.__name__ + '_')}({', '.join([*inputs, *into])})"
     if op.type == "SelectV2" and original(node) and all(_is_plain_number(t) for t in op.inputs):
         return f"{inputs[1]} if {inputs[0]} else {inputs[2]}"
-    if op.type in _REDUCTIONS and op.type != "Mean" and inputs[1] in known and original(node):
+    if op.type in _REDUCTIONS and op.type != "Mean" and inputs[1] in known and original(node, True):
         return _reduction(op, inputs, known[inputs[1]], name_of)
-    if op.type == "Mean" and inputs[1] in known and original(node) and op.outputs[0].dtype.np.type in _FLOATS:
+    if op.type == "Mean" and inputs[1] in known and original(node, True) and op.outputs[0].dtype.np.type in _FLOATS:
         return _mean(op, inputs, known[inputs[1]], name_of)
     if _is_static_reshape(node):
         return f"{inputs[0]}.reshape({op.outputs[0].dims!r})"
@@ -228,10 +228,12 @@ def _reduction(op: Operation, inputs: Sequence[str], axes: Any, name_of: Callabl
 def _mean(op: Operation, inputs: Sequence[str], axes: Any, name_of: Callable[[Any, str], str]) -> str | None:
     total = _reduction(op, inputs, axes, name_of)
     dims = op.inputs[0].dims
+    if total is None or dims is None:
+        return None
     count = 1
-    for axis in np.ravel(axes) if total is not None and dims is not None else ():
+    for axis in np.ravel(axes):
         count *= dims[int(axis)] or 0  # not known, or nothing to divide by
-    if total is None or not count:
+    if not count:
         return None
     number = name_of(op.outputs[0].dtype.np.type(count), "c")
     return f"{name_of(np.true_divide, 'true_divide_')}({total}, {number})"
@@ -242,9 +244,10 @@ def _reducer(op_type: str) -> Callable[..., Any]:
     return _REDUCTIONS[op_type].reduce  # a new object whenever it is asked for
 
 
-def original(node: Any) -> bool:
-    """Whether the node runs the declared kernel, with nothing around it but its attributes."""
-    kernel = getattr(node.fn, "grouped", node.fn)
+def original(node: Any, may_read: bool = False) -> bool:
+    """Whether the node runs the declared kernel, with nothing around it but its attributes; `may_read`: and reading of variables."""
+    fn = getattr(node.fn, "reads", (node.fn,))[0] if may_read else node.fn
+    kernel = getattr(fn, "grouped", fn)
     kernel = getattr(kernel, "func", kernel)
     return kernel is node.op.op_def.kernel
 

@@ -12,17 +12,21 @@ steps of an unrolled recurrent network are made of these. Every form gives bit f
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from penstock.graph.ir import Operation, Tensor
-from penstock.shapes import is_fully_defined, num_elements
+from penstock.shapes import is_fully_defined
 
 _CONSTANTS = ("Const", "HostConst")
-_BOUNDS = {"Split": (0,), "Slice": (1, 2), "ConcatV2": (-1,)}
+_BOUNDS: dict[str, tuple[int, ...]] = {"Split": (0,), "Slice": (1, 2), "ConcatV2": (-1,)}
 """The inputs that must be constants for a node's shape to follow from those of its other inputs."""
+_DERIVED = frozenset((
+    "AddN", "Unpack", "_MatMulColumns", "_SumOfProducts", "Softmax", "LogSoftmax", "SoftmaxCrossEntropyWithLogits", "SparseSoftmaxCrossEntropyWithLogits",
+))  # fmt: skip
 _MOST_SUMMANDS = 3
 SHORT_SUM = 1 << 15
 """Elements from which on sums are better computed by an engine, on threads."""
@@ -36,7 +40,7 @@ def derives_shape(op: Operation) -> bool:
     """Whether the static shapes of the results follow from those of the inputs and from constants."""
     if op.type in _BOUNDS:
         return all(op.inputs[i].op.type in _CONSTANTS for i in _BOUNDS[op.type])
-    return op.type in ("AddN", "Unpack", "_SumOfProducts")
+    return op.type in _DERIVED
 
 
 def piece(op: Operation, inputs: Sequence[str], name_of: Callable[[Any, str], str], known: dict[str, Any]) -> str | None:
@@ -50,6 +54,11 @@ def piece(op: Operation, inputs: Sequence[str], name_of: Callable[[Any, str], st
     return write(op, inputs, [known[name] for name in bounds], name_of)
 
 
+def _dims(tensor: Tensor) -> tuple[int, ...]:
+    """The static shape, which `piece` has found to be complete."""
+    return cast("tuple[int, ...]", tensor.dims)
+
+
 def _axis(value: Any, rank: int) -> int | None:
     axis = int(value)
     return axis % rank if -rank <= axis < rank else None
@@ -60,18 +69,18 @@ def _part(name: str, index: tuple[slice, ...], name_of: Callable[[Any, str], str
 
 
 def _split(op: Operation, inputs: Sequence[str], bounds: list[Any], name_of: Callable[[Any, str], str]) -> str | None:
-    value: Tensor = op.inputs[1]
-    axis, count = _axis(bounds[0], len(value.dims)), op.attrs["num_split"]
-    if axis is None or value.dims[axis] % count or count > 16:
+    dims = _dims(op.inputs[1])
+    axis, count = _axis(bounds[0], len(dims)), op.attrs["num_split"]
+    if axis is None or dims[axis] % count or count > 16:
         return None
-    size = value.dims[axis] // count
+    size = dims[axis] // count
     before = (slice(None),) * axis
     parts = [_part(inputs[1], (*before, slice(i * size, (i + 1) * size)), name_of) for i in range(count)]
     return f"({', '.join(parts)},)"
 
 
 def _slice(op: Operation, inputs: Sequence[str], bounds: list[Any], name_of: Callable[[Any, str], str]) -> str | None:
-    dims, (begin, size) = op.inputs[0].dims, bounds
+    dims, (begin, size) = _dims(op.inputs[0]), bounds
     if not dims or np.shape(begin) != (len(dims),) or np.shape(size) != (len(dims),):
         return None
     index = []
@@ -84,19 +93,19 @@ def _slice(op: Operation, inputs: Sequence[str], bounds: list[Any], name_of: Cal
 
 
 def _concat(op: Operation, inputs: Sequence[str], bounds: list[Any], name_of: Callable[[Any, str], str]) -> str | None:
-    values = op.inputs[:-1]
-    rank = len(values[0].dims)
+    shapes = [_dims(t) for t in op.inputs[:-1]]
+    first, rank = shapes[0], len(shapes[0])
     axis = _axis(bounds[0], rank) if rank else None
-    if axis is None or values[0].dtype.np.kind not in "biufc" or any(len(t.dims) != rank for t in values):
+    if axis is None or op.outputs[0].dtype.np.kind not in "biufc" or any(len(dims) != rank for dims in shapes):
         return None
-    if any(t.dims[:axis] != values[0].dims[:axis] or t.dims[axis + 1 :] != values[0].dims[axis + 1 :] for t in values):
+    if any(dims[:axis] != first[:axis] or dims[axis + 1 :] != first[axis + 1 :] for dims in shapes):
         return None
     return f"{name_of(np.concatenate, 'concatenate_')}(({', '.join(inputs[:-1])}), {axis})"
 
 
 def _add_n(op: Operation, inputs: Sequence[str], bounds: list[Any], name_of: Callable[[Any, str], str]) -> str | None:
-    dims, kind = op.outputs[0].dims, op.outputs[0].dtype.np.type
-    if not 2 <= len(inputs) <= _MOST_SUMMANDS or not dims or kind not in (np.float32, np.float64) or num_elements(dims) >= SHORT_SUM:
+    dims, kind = _dims(op.outputs[0]), op.outputs[0].dtype.np.type
+    if not 2 <= len(inputs) <= _MOST_SUMMANDS or not dims or kind not in (np.float32, np.float64) or math.prod(dims) >= SHORT_SUM:
         return None
     if any(t.dims != dims for t in op.inputs):
         return None
@@ -108,7 +117,7 @@ def _add_n(op: Operation, inputs: Sequence[str], bounds: list[Any], name_of: Cal
 
 
 def _bias_add_grad(op: Operation, inputs: Sequence[str], bounds: list[Any], name_of: Callable[[Any, str], str]) -> str | None:
-    dims, kind = op.inputs[0].dims, op.inputs[0].dtype.np.type
+    dims, kind = _dims(op.inputs[0]), op.inputs[0].dtype.np.type
     if len(dims) != 2 or not 0 < dims[0] <= FEW_ROWS or not dims[1] or kind not in (np.float32, np.float64) or op.attrs["data_format"] != b"NHWC":
         return None
     return f"{name_of(_add_reduce, 'add_reduce_')}({inputs[0]}, 0)"

@@ -28,7 +28,7 @@ NARROWEST = 512
 @functools.cache
 def reducer(ufunc: np.ufunc) -> Callable[..., Any]:
     """`ufunc.reduce`, on several threads where that pays."""
-    plain = ufunc.reduce
+    plain: Callable[..., Any] = ufunc.reduce
 
     def reduce(x: Any, axis: Any, dtype: Any = None, out: None = None, keepdims: bool = False) -> Any:
         if x.size < LARGE or x.dtype.kind != "f" or not x.flags.c_contiguous:

@@ -19,6 +19,12 @@ from penstock.engines.python import elementwise, parallel
 from penstock.engines.python.elementwise import _REDUCTIONS, COLUMN, ROW, Fused, Step, kind_of, steps_in_run
 from penstock.graph.ir import Tensor
 
+SMALLEST, LARGEST = 1 << 16, 1 << 17
+"""Elements of a tile: the more there are, the less often threads meet at the interpreter's lock, and the fewer calls are made."""
+
+_SLOW_WITH_NUMBERS = frozenset((np.maximum, np.minimum))
+"""Ufuncs for which NumPy has quick code only if both operands are arrays: with a number, they take three times as long."""
+
 # -- source --------------------------------------------------------------------------------------------------------------------
 
 
@@ -51,8 +57,16 @@ def write_tile(
     buffers: list[tuple[np.dtype, bool]] = []  # type, and whether it is a column
     held: dict[Any, int] = {}
     body: list[str] = []
+    spread: list[Any] = []  # numbers that are needed as arrays: constants, or their places among the run's numbers
     for i, (key, step, operands, node) in enumerate(rows):
         names = [name_of(o, "c") if isinstance(o, np.generic) else where[o] for o in operands]
+        if step.ufunc in _SLOW_WITH_NUMBERS and not step.reduces and not _is_column(node.op.outputs[0], run):
+            for j, operand in enumerate(operands):
+                place = operand if isinstance(operand, np.generic) else _place(operand, run)
+                if place is not None:
+                    names[j] = f"m{len(spread)}"
+                    lines.append(f"    {names[j]} = numbers[{len(run.numbers) + len(spread)}][:b - a]")
+                    spread.append(place)
         for operand in operands:
             if not isinstance(operand, np.generic) and operand in held and last[operand] == i:
                 number = held.pop(operand)
@@ -81,7 +95,8 @@ def write_tile(
         reduce = name_of(_reduce(_REDUCTIONS[node.op.type]), "reduce_")
         flat = where[tensor] if run.dims is None else f"{where[tensor]}.reshape(-1)"
         lines.append(f"    sums[{i}][number] = {reduce}({flat})  # {node.op.name} = {node.op.type}")
-    runner = Runner(run, [(t.dtype.np, _is_column(t, run)) for t in kept], buffers, len(rows))
+    runner = Runner(run, [(t.dtype.np, _is_column(t, run)) for t in kept], buffers, [step for _, step, _, _ in rows])
+    runner.spread = spread
     # An input that nobody reads after an output is written may be that output, if nobody else needs it.
     made_at = {key: i for i, (key, _, _, _) in enumerate(rows)}
     for i, tensor in enumerate(kept):
@@ -91,6 +106,18 @@ def write_tile(
                 runner.into[i] = j
                 break
     return lines, runner
+
+
+def _place(operand: Any, run: Fused) -> int | None:
+    """Where a number stands among the run's numbers; None for anything else."""
+    return run.numbers.index(operand) if operand in run.numbers and operand.dims == () else None
+
+
+@functools.lru_cache(maxsize=8)
+def _filled(data: bytes, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
+    array = np.empty(shape, dtype)
+    array.fill(np.frombuffer(data, dtype)[0])
+    return array
 
 
 @functools.cache
@@ -136,21 +163,22 @@ class Runner:
 
     `outputs` and `buffers` are (type, whether it is a column)."""
 
-    def __init__(self, run: Fused, outputs: list[tuple[np.dtype, bool]], buffers: list[tuple[np.dtype, bool]], n_steps: int) -> None:
+    def __init__(self, run: Fused, outputs: list[tuple[np.dtype, bool]], buffers: list[tuple[np.dtype, bool]], steps: list[Step]) -> None:
         self.outputs = outputs
         self.buffers = buffers
         self.ends = [(_REDUCTIONS[n.op.type], n.op.outputs[0].dtype.np, n.op.type == "Mean") for n in run.reductions]
-        self.n_steps = n_steps
+        self.weight = elementwise.weight_of(steps)
         self.n_arrays = len(run.arrays)
         self.columns = 1 if run.dims is None else run.dims[-1]
         self.widths = [1 if _is_column(t, run) else self.columns for t in run.arrays]
         self.is_row = [run.dims is not None and kind_of(t.dims, run.dims) == ROW for t in run.numbers]
         self.is_flat = run.dims is None
         self.function: Callable[..., Any] = parallel.serial
+        self.spread: list[Any] = []
         self.into: dict[int, int] = {}  # outputs that are written into an input
         keep_freed_memory()
         bytes_each = sum(d.itemsize for d, is_column in (*buffers, *outputs) if not is_column) + self.n_arrays * 4
-        self.tile = min(max(elementwise.CACHE // max(bytes_each, 1) // 4096 * 4096, 1 << 15), 1 << 17)
+        self.tile = min(max(elementwise.CACHE // max(bytes_each, 1) // 4096 * 4096, SMALLEST), LARGEST)
 
     def __call__(self, *values: Any) -> tuple[Any, ...]:
         n, columns = self.n_arrays, self.columns
@@ -167,6 +195,10 @@ class Runner:
         tile = max(self.tile // columns, 1)
         if size < 2 * tile:
             tile = max(-(-size // 2), elementwise.MIN_SIZE // 2 // columns, 1)
+        if self.spread:
+            form = (tile,) if self.is_flat else (tile, columns)
+            wanted = [numbers[what] if what.__class__ is int else what for what in self.spread]
+            numbers = [*numbers, *(_filled(number.tobytes(), number.dtype, form) for number in wanted)]
         count = -(-size // tile)
         sums = [np.empty(count, dtype) for _, dtype, _ in self.ends]
         function = self.function
@@ -175,7 +207,7 @@ class Runner:
             start = number * tile
             function(start, min(start + tile, size), arrays, numbers, flat, self._buffers(tile), sums, number)
 
-        is_long = size * columns * self.n_steps >= elementwise.PARALLEL
+        is_long = elementwise.is_long(size * columns, self.weight)
         (parallel.parallel_for if is_long else parallel.serial)(count, work)
         for (ufunc, dtype, is_mean), parts in zip(self.ends, sums):
             total = ufunc.reduce(parts)

@@ -8,6 +8,7 @@ After a fork the child leaves XLA alone: its threads did not come along.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import functools
 import importlib.util
@@ -119,9 +120,12 @@ class _Compiler:
         self.lock = threading.Lock()
         self.thread: threading.Thread | None = None
         self.pending = 0
+        self.is_closing = False
 
     def submit(self, function: Callable[[], Any]) -> None:
         with self.lock:
+            if self.is_closing:
+                return
             self.pending += 1
             self.work.put(function)
             if self.thread is None:
@@ -131,6 +135,8 @@ class _Compiler:
     def _run(self) -> None:
         while True:
             function = self.work.get()
+            if self.is_closing:
+                return
             try:
                 function()
             except Exception:
@@ -139,6 +145,16 @@ class _Compiler:
                 del function
                 with self.lock:
                     self.pending -= 1
+
+
+    def close(self) -> None:
+        """Lets what is being compiled end, and nothing begin: XLA's code does not survive that the interpreter goes away under it."""
+        with self.lock:
+            self.is_closing = True
+            thread = self.thread
+        if thread is not None and thread is not threading.current_thread():
+            self.work.put(lambda: None)
+            thread.join(60.0)
 
 
 _compiler = _Compiler()
@@ -160,6 +176,8 @@ def _after_fork() -> None:
     if _started:
         _forked = True
 
+
+atexit.register(lambda: _compiler.close())
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)

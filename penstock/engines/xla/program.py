@@ -273,7 +273,7 @@ class DeviceProgram(Program):
         for i, (tensor, value) in enumerate(zip(self.inputs, inputs)):
             cls = value.__class__
             if cls is ResourceHandle or isinstance(value, Ref):
-                ref = find_or_create(ctx, value, value.dtypes_and_shapes[0][0]) if cls is ResourceHandle else value
+                ref = value if isinstance(value, Ref) else find_or_create(ctx, value, value.dtypes_and_shapes[0][0])
                 refs.append(ref)
                 held = raw_value(ref)
                 if held is None:
@@ -297,9 +297,10 @@ class DeviceProgram(Program):
         positions, aliases = seen.positions, seen.given.aliases
         refs = [seen.refs[aliases.index(k)] for k in range(max(aliases, default=-1) + 1)]
         written = set(form.written)
+        locked = sorted((refs[i] for i in form.written), key=id)
         return _Plan(
             form, *positions, seen.shapes, [inputs[i] for i in positions[1]], ctx.resources.version, refs,
-            sorted((refs[i] for i in form.written), key=id), [refs[i] for i in form.written],
+            [ref.lock.acquire for ref in locked], [ref.lock.release for ref in locked], [refs[i] for i in form.written],
             [refs[i] for i in form.read if i not in written], [refs[i] for i in form.read if i in written],
         )  # fmt: skip
 
@@ -326,8 +327,8 @@ class DeviceProgram(Program):
         if not plan.refs:
             results, _ = form.call(values, self._constants, [], [], *more)
             return self._packed(form, results, plan.refs)
-        for ref in plan.locked:
-            ref.lock.acquire()
+        for acquire in plan.acquire:
+            acquire()
         try:
             kept = [value if (value := ref.value).__class__ is array else self._read(ref) for ref in plan.kept]
             taken: list[Any] = []
@@ -352,8 +353,8 @@ class DeviceProgram(Program):
             for ref, value in zip(plan.written, new):
                 ref.value = value
         finally:
-            for ref in plan.locked:
-                ref.lock.release()
+            for release in plan.release:
+                release()
         return self._packed(form, results, plan.refs)
 
     def _places(self, form: Compiled) -> list[Any]:
@@ -432,7 +433,8 @@ class _Plan(NamedTuple):
     objects: list[Any]
     version: int
     refs: list[Ref]
-    locked: list[Ref]
+    acquire: list[Callable[[], Any]]  # of the locks of what is written, in one order for everybody
+    release: list[Callable[[], Any]]
     written: list[Ref]
     kept: list[Ref]
     donated: list[Ref]
@@ -475,9 +477,13 @@ class HotProgram(Program):
         form = contest.form
         if choice is _HOST or form is None or (form.checks and not _in_range(form.checks, values)):
             return self.host(ctx, stop, *inputs)
-        if choice is _XLA:
-            return self._through_xla(form, values)
-        return self._trial(contest, ctx, stop, inputs, values)
+        try:
+            return self._through_xla(form, values) if choice is _XLA else self._trial(contest, ctx, stop, inputs, values)
+        except JAX_ERRORS as error:
+            # Nothing has been changed yet, so Python can have the last word.
+            contest.choice = _HOST
+            backend.log.warning("XLA failed, and is not used any more here: %s: %s (%s)", self.describe(), type(error).__name__, error)
+            return self.host(ctx, stop, *inputs)
 
     def _through_xla(self, form: Any, values: list[Any]) -> tuple:
         if self._constants is None:
@@ -620,8 +626,8 @@ class HotStateProgram(DeviceProgram):
         form = plan.form
         if self._constants is None:
             self._constants = [a for _, a in self.large]
-        for ref in plan.locked:
-            ref.lock.acquire()
+        for acquire in plan.acquire:
+            acquire()
         try:
             kept = [self._read(ref) for ref in plan.kept]
             taken: list[Any] = []
@@ -641,8 +647,8 @@ class HotStateProgram(DeviceProgram):
             for ref, value in zip(plan.written, new):
                 hold(ref, value)
         finally:
-            for ref in plan.locked:
-                ref.lock.release()
+            for release in plan.release:
+                release()
         return self._packed(form, results, plan.refs)
 
     def _read(self, ref: Ref) -> Any:
@@ -686,6 +692,8 @@ def _compile_for(program: Any, key: Any, given: Given, contest: _Contest) -> Non
 
 
 _HOST, _XLA = "host", "xla"
+JAX_ERRORS = (RuntimeError, TypeError)
+"""What a compiled program may raise. Kernels raise OpErrors, ValueErrors and the like in the host's form, which are not among them."""
 
 
 class _Contest:

@@ -68,7 +68,8 @@ def to_real(x: Any, low: Any, high: Any) -> Any:
     scale = _D(_F(high) - _F(low)) * (steps / (steps - 1.0)) / _D(steps)
     # The start of the range moves to a whole step so that zero is one.
     start = away(_F(low) / _F(scale)) * _F(scale)
-    return (_D(start) + (x.astype(_D) - bounds(x.dtype)[0]) * scale).astype(_F)
+    # TF reads a step as a float32 before it widens it, which rounds large int32 steps.
+    return (_D(start) + (x.astype(_F).astype(_D) - bounds(x.dtype)[0]) * scale).astype(_F)
 
 
 def zero_step(low: Any, high: Any, dtype: Any) -> int:
@@ -252,7 +253,7 @@ def _requantised_int32(x: Any, low: Any, high: Any, new_low: Any, new_high: Any,
         scale = middle = start = 0
     else:
         scale = int(255.0 * (1 << 16) * _D(reach) / _D(new_reach))
-        middle = int(_F((_D(_F(low) + _F(high)) / 2.0)) * _F(255.0 / _D(new_reach)) * _F(1 << 16))
+        middle = int(_F(_D(_F(low) + _F(high)) / 2.0) * _F(255.0 / _D(new_reach)) * _F(1 << 16))
         start = int((1 << 16) * (_D(new_low) * 255.0) / _D(new_reach))
     moved = (x.astype(np.int64) * scale >> 32) + (middle - start + (1 << 15))
     return np.clip(moved >> 16, 0, 255).astype(dtype)
@@ -268,8 +269,10 @@ def requantization_range(x: Any, low: Any, high: Any) -> list[Any]:
 def _used_range(x: Any, low: Any, high: Any) -> tuple[Any, Any]:
     """What the lowest and highest of `x` stand for; never above zero at the low end."""
     if not np.size(x):
-        return _F(0), _F(0)
-    return np.minimum(_F(0), to_real(x.min(), low, high)), _F(to_real(x.max(), low, high))
+        most, least = np.array(bounds(x.dtype), x.dtype)
+    else:
+        least, most = x.min(), x.max()
+    return np.minimum(_F(0), to_real(least, low, high)), _F(to_real(most, low, high))
 
 
 def quantize_down(x: Any, low: Any, high: Any, *, out_type: DType) -> list[Any]:
@@ -384,10 +387,14 @@ def relu(x: Any, low: Any, high: Any) -> list[Any]:
     return [np.maximum(x, to_steps(_F(0), low, high, x.dtype)), low, high]
 
 
-def relu6(x: Any, low: Any, high: Any) -> list[Any]:
+def relu_x(x: Any, top: Any, low: Any, high: Any) -> list[Any]:
     low, high = scalar("min_input", low), scalar("max_input", high)
-    least, most = to_steps(_F(0), low, high, x.dtype), to_steps(_F(6), low, high, x.dtype)
+    least, most = to_steps(_F(0), low, high, x.dtype), to_steps(scalar("max_value", top), low, high, x.dtype)
     return [np.minimum(np.maximum(x, least), most), low, high]
+
+
+def relu6(x: Any, low: Any, high: Any) -> list[Any]:
+    return relu_x(x, _F(6), low, high)
 
 
 def concat(axis: Any, values: list[Any], lows: list[Any], highs: list[Any]) -> list[Any]:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from penstock.dtypes import DType
-from penstock.errors import InvalidArgumentError
+from penstock.errors import InvalidArgumentError, UnimplementedError
 from penstock.ops.kernels import conv, depthwise, pool
 from penstock.ops.kernels.quantized import bounds, product_range, scalar, zero_step
 from penstock.ops.kernels.window import layout, slides_of
@@ -86,11 +86,19 @@ def int_matmul(x: Any, y: Any, zero_x: int, zero_y: int) -> np.ndarray:
     return wrapped(np.matmul(shifted(x, zero_x, dtype), shifted(y, zero_y, dtype)))
 
 
-def matmul(a: Any, b: Any, min_a: Any, max_a: Any, min_b: Any, max_b: Any, *, transpose_a: bool, transpose_b: bool, Toutput: DType) -> list[Any]:
-    x, y = checked_matmul(a, b, transpose_a, transpose_b)
-    min_a, max_a, min_b, max_b = matmul_ranges(min_a, max_a, min_b, max_b)
-    total = int_matmul(x, y, zero_step(min_a, max_a, a.dtype), zero_step(min_b, max_b, b.dtype))
-    return [total, *product_range((min_a, max_a, a.dtype), (min_b, max_b, b.dtype), Toutput.np)]
+def matmul_with(product: Any) -> Any:
+    """QuantizedMatMul's kernel over `product`, a function like `int_matmul`."""
+
+    def kernel(a: Any, b: Any, *ranges: Any, transpose_a: bool, transpose_b: bool, Toutput: DType) -> list[Any]:
+        x, y = checked_matmul(a, b, transpose_a, transpose_b)
+        min_a, max_a, min_b, max_b = matmul_ranges(*ranges)
+        total = product(x, y, zero_step(min_a, max_a, a.dtype), zero_step(min_b, max_b, b.dtype))
+        return [total, *product_range((min_a, max_a, a.dtype), (min_b, max_b, b.dtype), Toutput.np)]
+
+    return kernel
+
+
+matmul = matmul_with(int_matmul)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -128,19 +136,24 @@ def int_conv2d(x: Any, w: Any, zero_x: int, zero_w: int, *, strides: Any, paddin
     return wrapped(function(shifted(x, zero_x, dtype), shifted(w, zero_w, dtype), strides=strides, padding=padding, dilations=dilations))
 
 
-def conv2d(x: Any, w: Any, min_input: Any, max_input: Any, min_filter: Any, max_filter: Any, *, out_type: DType, strides: list[int],
-           padding: bytes, dilations: list[int]) -> list[Any]:  # fmt: skip
-    check_conv(x, w, strides, dilations)
-    low, high = scalar("min_input", min_input, _RANK_TEXT), scalar("max_input", max_input, _RANK_TEXT)
-    if w.dtype == np.int8:
-        total = int_conv2d(x, w, 0, 0, strides=strides, padding=padding, dilations=dilations)
-        return [total, *mixed_range((low, high, x.dtype), (min_filter, max_filter, w.dtype))]
-    filter_low, filter_high = scalar("min_filter", min_filter, _RANK_TEXT), scalar("max_filter", max_filter, _RANK_TEXT)
-    total = int_conv2d(
-        x, w, zero_step(low, high, x.dtype), zero_step(filter_low, filter_high, w.dtype),
-        strides=strides, padding=padding, dilations=dilations,
-    )  # fmt: skip
-    return [total, *product_range((low, high, x.dtype), (filter_low, filter_high, w.dtype), out_type.np)]
+def conv2d_with(product: Any) -> Any:
+    """QuantizedConv2D's kernel over `product`, a function like `int_conv2d`."""
+
+    def kernel(x: Any, w: Any, *ranges: Any, out_type: DType, strides: list[int], padding: bytes, dilations: list[int]) -> list[Any]:
+        check_conv(x, w, strides, dilations)
+        low, high = scalar("min_input", ranges[0], _RANK_TEXT), scalar("max_input", ranges[1], _RANK_TEXT)
+        if w.dtype == np.int8:
+            total = product(x, w, 0, 0, strides=strides, padding=padding, dilations=dilations)
+            return finished(total, None, (low, high, x.dtype), (ranges[2], ranges[3], w.dtype), None, False, out_type.np)
+        filter_low, filter_high = scalar("min_filter", ranges[2], _RANK_TEXT), scalar("max_filter", ranges[3], _RANK_TEXT)
+        zero_x, zero_w = zero_step(low, high, x.dtype), zero_step(filter_low, filter_high, w.dtype)
+        total = product(x, w, zero_x, zero_w, strides=strides, padding=padding, dilations=dilations)
+        return [total, *product_range((low, high, x.dtype), (filter_low, filter_high, w.dtype), out_type.np)]
+
+    return kernel
+
+
+conv2d = conv2d_with(int_conv2d)
 
 
 def max_pool(x: Any, low: Any, high: Any, *, ksize: list[int], strides: list[int], padding: bytes) -> list[Any]:
@@ -156,3 +169,72 @@ def avg_pool(x: Any, low: Any, high: Any, *, ksize: list[int], strides: list[int
 def _pool_range(low: Any, high: Any) -> list[Any]:
     text = "{name} shape must be rank 0 but is rank {rank}, received shape: {shape}"
     return [scalar("min_input", low, text), scalar("max_input", high, text)]
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Unsigned times signed bytes, with bias, Relu and requantisation in one op (TF's oneDNN kernels)
+
+
+def _reach(low: Any, high: Any) -> Any:
+    return np.maximum(np.abs(low), np.abs(high))
+
+
+def finished(total: np.ndarray, bias: Any, a: tuple[Any, Any, Any], b: tuple[Any, Any, Any], frozen: tuple[Any, Any] | None, relu: bool, dtype: Any) -> list[Any]:
+    """int32 sums with bias added, negative ones cut, and moved to the range `frozen` if there is one.
+
+    As in oneDNN, a float bias is added to the real number that a sum stands for, in float32; the order of the factors matters.
+    """
+    scale = (_reach(*a[:2]) / _F(bounds(a[2])[1])) * (_reach(*b[:2]) / _F(bounds(b[2])[1]))
+    if bias is not None and bias.dtype == np.int32:
+        total, bias = (total + bias, None) if frozen is None else (total, bias.astype(_F) * scale)
+    if frozen is None:
+        if np.ndim(b[0]) or np.ndim(b[1]):
+            raise UnimplementedError("Filter ranges per channel need a form of the op that requantizes.")
+        if bias is not None:
+            total = np.rint((total.astype(_F) * scale + bias) * (_F(1) / scale)).astype(np.int32)
+        return [np.maximum(total, 0) if relu else total, *mixed_range(a, b)]
+    low, high = scalar("min_freezed_output", frozen[0]), scalar("max_freezed_output", frozen[1])
+    first, last = bounds(dtype)
+    real = total.astype(_F) * scale
+    if bias is not None:
+        real = real + bias
+    moved = np.rint(real * (_F(1) / (_reach(low, high) / _F(last))))
+    return [np.clip(moved, first, last).astype(dtype), low, high]
+
+
+def fused_conv(has_bias: bool, relu: bool, requantize: bool, is_depthwise: bool, product: Any = int_conv2d) -> Any:
+    """The kernel of one QuantizedConv2D... or QuantizedDepthwiseConv2D... op."""
+
+    def kernel(x: Any, w: Any, *rest: Any, out_type: DType, strides: list[int], padding: bytes, dilations: list[int], node: Any) -> list[Any]:
+        if node.attrs.get("padding_list"):
+            raise UnimplementedError("padding_list is not supported; use padding")
+        check_conv(x, w, strides, dilations)
+        bias, ranges = (rest[0], rest[1:]) if has_bias else (None, rest)
+        channels = w.shape[2] * w.shape[3] if is_depthwise else w.shape[3]
+        if bias is not None and bias.shape != (channels,):
+            raise InvalidArgumentError(f"bias must have one element for each of {channels} channels, got shape {format_dims(bias.shape)}")
+        low, high = scalar("min_input", ranges[0], _RANK_TEXT), scalar("max_input", ranges[1], _RANK_TEXT)
+        for name, value in (("min_filter", ranges[2]), ("max_filter", ranges[3])):
+            if np.ndim(value) and np.shape(value) != (channels,):
+                raise InvalidArgumentError(f"{name} must be a scalar or have one element for each of {channels} channels, got shape {format_dims(np.shape(value))}")
+        total = product(x, w, 0, 0, strides=strides, padding=padding, dilations=dilations, depthwise_=is_depthwise)
+        frozen = (ranges[4], ranges[5]) if requantize else None
+        return finished(total, bias, (low, high, x.dtype), (ranges[2], ranges[3], w.dtype), frozen, relu, out_type.np)
+
+    return kernel
+
+
+def fused_matmul(relu: bool, requantize: bool, product: Any = int_matmul) -> Any:
+    """The kernel of one QuantizedMatMulWithBias... op."""
+
+    def kernel(a: Any, b: Any, bias: Any, *ranges: Any, transpose_a: bool, transpose_b: bool, Toutput: DType) -> list[Any]:
+        x, y = checked_matmul(a, b, transpose_a, transpose_b)
+        min_a, max_a, min_b, max_b = matmul_ranges(*ranges[:4])
+        if min_a != 0:
+            raise UnimplementedError(f"The range of `a` must start at 0 in products with bias, but min_a is {min_a:g}")
+        if bias.shape != (y.shape[1],):
+            raise InvalidArgumentError(f"Must provide as many biases as the last dimension of the input tensor: {format_dims(bias.shape)} vs. {format_dims(b.shape)}")
+        frozen = (ranges[4], ranges[5]) if requantize else None
+        return finished(product(x, y, 0, 0), bias, (min_a, max_a, a.dtype), (min_b, max_b, b.dtype), frozen, relu, Toutput.np)
+
+    return kernel

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from penstock.graph.ir import Graph, Operation
 from penstock.pipeline.optimise.arithmetic import simplify_arithmetic
+from penstock.pipeline.optimise.columns import keep_columns
 from penstock.pipeline.optimise.dependencies import clean_dependencies
 from penstock.pipeline.optimise.edit import Edit, roots_of
 from penstock.pipeline.optimise.folding import fold_constants
@@ -37,7 +38,7 @@ PASSES: list[Pass] = [
     Pass("arithmetic", simplify_arithmetic, requires=("inlined",)),
     Pass("common_subexpressions", share_common_subexpressions, requires=("inlined",)),
     Pass("dependencies", clean_dependencies, requires=("inlined",)),
-    Pass("remapping", lambda graph, context: remap(sum_products(graph, context), context), requires=("inlined",)),
+    Pass("remapping", lambda graph, context: remap(keep_columns(sum_products(graph, context), context), context), requires=("inlined",)),
 ]
 
 

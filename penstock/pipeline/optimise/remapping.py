@@ -135,6 +135,7 @@ def remap(graph: Graph, context: Any) -> Graph:
         if chain is not None and chain.steps and not taken.intersection(chain.parts):
             taken.update(chain.parts)
             fused.append(chain)
+            _activate_before_reshape(chain, edit, context.targets)
             attrs = chain.attrs()
             if op.control_inputs:
                 edit.controls[chain.last] = list(op.control_inputs)
@@ -160,6 +161,21 @@ def remap(graph: Graph, context: Any) -> Graph:
         edit.why.append(f"{padded} convolutions pad by themselves")
     context.note(edit)
     return edit.apply(context.roots(graph))
+
+
+def _activate_before_reshape(chain: _Chain, edit: Edit, targets: frozenset[str]) -> None:
+    """relu(reshape(matmul + bias)) -> reshape(relu(matmul + bias)): a dense layer on more than two dimensions"""
+    reshape = only_reader(chain.last) if chain.head.type == "MatMul" and chain.steps == ["BiasAdd"] else None
+    if reshape is None or reshape.type != "Reshape" or reshape.inputs[0] is not chain.last.outputs[0] or reshape.name in targets:
+        return
+    activation = only_reader(reshape)
+    if activation is None or activation.type not in _ACTIVATIONS or activation.name in targets or chain.last.name in targets:
+        return
+    if reshape.control_inputs or activation.control_inputs or activation._control_outputs or reshape.device != activation.device:
+        return
+    chain.alpha = activation.attrs.get("alpha", chain.alpha)
+    chain.steps.append(activation.type)
+    edit.redirect[activation.outputs[0]] = reshape.outputs[0]
 
 
 def _join_bias_gradients(graph: Graph, edit: Edit, context: Any) -> int:

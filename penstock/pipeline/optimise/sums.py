@@ -42,29 +42,39 @@ def sum_products(graph: Graph, context: Any) -> Graph:
         inputs = [p.inputs[0] for p in found] + [p.inputs[1] for p in found]
         edit.retyped[op] = ("_SumOfProducts", inputs, {"N": len(found), "T": op.attrs["T"]})
         edit.why.append(f"{op.name} = sum of {len(found)} products")
-        gone = set(found)
-        if waits:
-            edit.controls[op] = list(dict.fromkeys([*edit.controls.get(op, op.control_inputs), *waits]))
-        for waiting in {c for p in found for c in p._control_outputs or ()}:
-            edit.controls[waiting] = [c for c in edit.controls.get(waiting, waiting.control_inputs) if c not in gone]
+        leave_out(edit, op, found, waits)
     if not edit:
         return graph
     context.note(edit)
     return edit.apply(context.roots(graph))
 
 
+def leave_out(edit: Edit, reader: Operation, gone: list[Operation], waits: dict[Operation, None]) -> None:
+    """Nobody waits for nodes that are part of `reader` now; what they waited for, it waits for."""
+    if waits:
+        edit.controls[reader] = list(dict.fromkeys([*edit.controls.get(reader, reader.control_inputs), *waits]))
+    for waiting in {c for op in gone for c in op._control_outputs or ()}:
+        edit.controls[waiting] = [c for c in edit.controls.get(waiting, waiting.control_inputs) if c not in gone]
+
+
 def _product(tensor: Tensor, reader: Operation, targets: frozenset[str], waits: dict[Operation, None]) -> Operation | None:
     """The product that `tensor` is, if only `reader` needs it. `tf.gradients` puts an Identity behind each, which waits for all gradients of
     one node; that is no reason to compute them one by one. What else it waits for, as reads of variables, goes into `waits`."""
+    op, reader = behind_identities(tensor, reader, targets, waits)
+    is_product = op.type == "MatMul" and op.attrs["transpose_a"] and not op.attrs["transpose_b"] and op.attrs["T"] is dtypes.float32
+    return op if is_product and not op.control_inputs and vanishes(op, reader, targets) else None
+
+
+def behind_identities(tensor: Tensor, reader: Operation, targets: frozenset[str], waits: dict[Operation, None]) -> tuple[Operation, Operation]:
+    """The node whose value `tensor` is, behind Identities that only `reader` needs, and who reads it."""
     op = tensor.op
-    while op.type == "Identity" and _vanishes(op, reader, targets) and all(_only_joins(c, targets) for c in op.control_inputs):
+    while op.type == "Identity" and vanishes(op, reader, targets) and all(_only_joins(c, targets) for c in op.control_inputs):
         waits.update((c, None) for join in op.control_inputs for c in join.control_inputs if not is_pure(c))
         reader, op = op, op.inputs[0].op
-    is_product = op.type == "MatMul" and op.attrs["transpose_a"] and not op.attrs["transpose_b"] and op.attrs["T"] is dtypes.float32
-    return op if is_product and not op.control_inputs and _vanishes(op, reader, targets) else None
+    return op, reader
 
 
-def _vanishes(op: Operation, reader: Operation, targets: frozenset[str]) -> bool:
+def vanishes(op: Operation, reader: Operation, targets: frozenset[str]) -> bool:
     """Whether nothing is left that needs `op` if `reader` does not."""
     return (
         op.device == reader.device

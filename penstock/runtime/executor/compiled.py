@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import weakref
 from collections.abc import Callable, Sequence
 from time import perf_counter_ns as clock
 from typing import TYPE_CHECKING, Any
@@ -159,7 +160,7 @@ class Compiler:
     turns out to have no place in that engine. On a CPU, what is hot gets a second program, parts of which XLA may take over.
     """
 
-    __slots__ = ("_begun", "_limit", "_n_args", "_nodes", "_offload", "_runs", "_xla", "is_hot", "program", "reason")
+    __slots__ = ("__weakref__", "_begun", "_limit", "_n_args", "_nodes", "_offload", "_runs", "_xla", "is_hot", "program", "reason")
 
     def __init__(
         self, nodes: Sequence[NodePlan], n_args: int, has_loops: bool, offload: Any = None, xla: str | None = None
@@ -261,7 +262,7 @@ class HotWatch:
 
     def __init__(self, write: Callable[[Any], None], eager: bool) -> None:
         self.spent = HOT_NS if eager else 0
-        self._write = write
+        self._write = weakref.WeakMethod(write)  # whose object holds the watch, and may go before it is hot
         self._eager = eager
 
     def begin(self) -> None:
@@ -275,8 +276,11 @@ class HotWatch:
     def _replace(self) -> None:
         from penstock.engines.xla.offload import CpuOffload
 
+        write = self._write()
+        if write is None:
+            return
         try:
-            self._write(CpuOffload(self._eager))
+            write(CpuOffload(self._eager))
         except Exception:
             if spec.enabled:
                 raise
@@ -302,7 +306,7 @@ def watch_for(write: Callable[[Any], None], wish: str | None, n_nodes: int) -> H
 class RegionKernel:
     """The kernel of a `_Region` node: `kernel(ctx, *inputs)` gives the list of its outputs."""
 
-    __slots__ = ("_body", "_nodes", "_offload", "_watch", "code")
+    __slots__ = ("__weakref__", "_body", "_nodes", "_offload", "_watch", "code")
 
     def __init__(self, nodes: Sequence[NodePlan], body: Any, offload: Any = None, xla: str | None = None) -> None:
         prepare(nodes)

@@ -11,7 +11,7 @@ A Send of a reference variable reads it, there and then: such a pair stays, as a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock import errors
 from penstock.engines.python.codegen import generate
@@ -19,6 +19,7 @@ from penstock.engines.python.structure import Unstructured
 from penstock.graph.ir import Operation, Tensor
 from penstock.graph.opdef import OPS
 from penstock.graph.rewrite import Copier
+from penstock.runtime.devices import Device
 from penstock.runtime.executor.chooser import Chooser
 from penstock.runtime.executor.compiled import CompiledProgram, Compiler, prepare
 from penstock.runtime.executor.plan import ASYNC, ENTER, NodePlan, topological_order
@@ -40,16 +41,20 @@ class JoinedNode(NodePlan):
 class JoinedStep:
     """The executors of one signature, for `run_step`: has what it asks of an Executor that it can run as one program."""
 
-    __slots__ = ("_chooser", "compiler", "device", "executors")
+    __slots__ = ("_chooser", "_count", "_last", "compiler", "device")
 
     straight = None
     _offloads = False
 
     def __init__(self, executors: Sequence[Executor]) -> None:
-        self.executors = list(executors)
+        # Plans, not executors: the first executor holds this, and a circle would keep constants alive until somebody looks for it.
+        self._count, self._last = len(executors), executors[-1].plan
         self.device = executors[0].device
         self._chooser = Chooser() if any(executor.plan.wide for executor in executors) else None
         self.compiler = _JoinedCompiler(executors) if can_join(executors) else None
+
+    def is_of(self, executors: Sequence[Executor]) -> bool:
+        return self._count == len(executors) and self._last is executors[-1].plan
 
 
 def together(executors: Sequence[Executor]) -> Executor | JoinedStep:
@@ -58,7 +63,7 @@ def together(executors: Sequence[Executor]) -> Executor | JoinedStep:
     if len(executors) == 1:
         return first
     joined = first.joined
-    if joined is None or joined.executors != executors:
+    if joined is None or not joined.is_of(executors):
         joined = first.joined = JoinedStep(executors)
     return joined
 
@@ -80,27 +85,38 @@ def can_join(executors: Sequence[Executor]) -> bool:
 class _JoinedCompiler(Compiler):
     """Compiles partitions together. They are joined when they are warm, not before."""
 
-    __slots__ = ("_executors",)
+    __slots__ = ("_parts",)
 
     def __init__(self, executors: Sequence[Executor]) -> None:
         nodes = [node for executor in executors for node in executor.plan.nodes]
         has_loops = any(node.kind == ENTER for node in nodes)
         super().__init__(nodes, max(executor.plan.n_args for executor in executors), has_loops, None, executors[0].xla)
-        self._executors = executors
+        self._parts = parts_of(executors)
 
     def _written(self, offload: Any) -> CompiledProgram:
-        nodes = join(self._executors)
+        nodes = join(self._parts)
         prepare(nodes)
         try:
             code = generate(nodes, "step", read_ref, offload=offload)
         except RecursionError:
             raise Unstructured("control flow is nested too deeply") from None
-        return CompiledProgram(code, self._n_args, [executor.device for executor in self._executors])
+        return CompiledProgram(code, self._n_args, [part.device for part in self._parts])
 
 
-def join(executors: Sequence[Executor]) -> list[JoinedNode]:
+class Part(NamedTuple):
+    """A partition: its device and its nodes."""
+
+    device: Device
+    nodes: list[NodePlan]
+
+
+def parts_of(executors: Sequence[Executor]) -> list[Part]:
+    return [Part(executor.device, executor.plan.nodes) for executor in executors if executor.plan.nodes]
+
+
+def join(parts: Sequence[Part]) -> list[JoinedNode]:
     """The nodes of all partitions without transfers, in an order in which they can run. Raises Unstructured."""
-    return _Joiner(executors).run()
+    return _Joiner(parts).run()
 
 
 class _Joiner:
@@ -110,15 +126,15 @@ class _Joiner:
     reads       Send of a reference variable -> the node that reads the variable in its place
     """
 
-    def __init__(self, executors: Sequence[Executor]) -> None:
-        self.executors = executors
-        self.copier = Copier(executors[0].graph)
+    def __init__(self, parts: Sequence[Part]) -> None:
+        self.parts = parts
+        self.copier = Copier(parts[0].nodes[0].op.graph)
         self.sends: dict[tuple, Operation] = {}
         self.reads: dict[Operation, Operation] = {}
         self.joined: dict[Operation, JoinedNode] = {}
 
     def run(self) -> list[JoinedNode]:
-        rows = [(_age(node.op), i, node.order, node) for i, executor in enumerate(self.executors) for node in executor.plan.nodes]
+        rows = [(_age(node.op), i, node.order, node) for i, part in enumerate(self.parts) for node in part.nodes]
         rows.sort(key=lambda row: row[:3])  # as the user wrote them
         recvs: list[Operation] = []
         for _, i, _, node in rows:
@@ -146,7 +162,7 @@ class _Joiner:
         joined = self.joined[op] = JoinedNode(op, 0)
         joined.kind, joined.fn, joined.needs_ctx, joined.plain, joined.refs = node.kind, node.fn, node.needs_ctx, node.plain, node.refs
         joined.told = node.op
-        joined.device = self.executors[i].device.name
+        joined.device = self.parts[i].device.name
         joined.context = f"ctx[{i}]"
         return joined
 
@@ -201,8 +217,8 @@ class _Joiner:
             read.inputs = [source]
             source._consumers = [*(source._consumers or ()), read]
             joined = self.joined[read]
-            executor = self.executors[int(joined.context[4:-1])]
-            bound = bind_node(read, executor.device, None)
+            device = next(part.device for part in self.parts if part.device.name == joined.device)
+            bound = bind_node(read, device, None)
             joined.fn, joined.needs_ctx, joined.plain = bound.fn, bound.needs_ctx, bound.plain
 
     def _free_name(self, name: str) -> str:

@@ -41,3 +41,8 @@ def sum_of_products(a: list[Any], b: list[Any]) -> Any:
     for x, y in zip(a[1:], b[1:], strict=True):
         total = total + matmul(x, y, transpose_a=True, transpose_b=False)
     return total
+
+
+@rule("_MatMulColumns", heavy=True)
+def matmul_columns(a: Any, b: Any, *, start: int, count: int) -> Any:
+    return matmul(a, b[start : start + count], transpose_a=False, transpose_b=True)

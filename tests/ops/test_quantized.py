@@ -1,0 +1,157 @@
+"""Quantised ops: what the samples do not say (round trips, exactness of large sums, shapes, the public names)."""
+
+import numpy as np
+import pytest
+
+import penstock as tf
+from penstock.ops.kernels import quantized, quantized_products
+
+
+def run(build):
+    with tf.Graph().as_default():
+        fetches = build()
+        with tf.Session() as sess:
+            return sess.run(fetches)
+
+
+def quantised(array, dtype):
+    return tf.bitcast(tf.constant(array), dtype)
+
+
+@pytest.mark.parametrize("mode", ["MIN_COMBINED", "MIN_FIRST", "SCALED"])
+@pytest.mark.parametrize("dtype", [tf.quint8, tf.qint8, tf.qint16, tf.quint16])
+def test_round_trip_is_within_a_step(mode, dtype):
+    x = np.linspace(0, 5, 101).astype(np.float32)
+
+    def build():
+        y, low, high = tf.quantize(x, -1.0, 5.0, dtype, mode=mode)
+        return y, tf.dequantize(y, low, high, mode=mode)
+
+    steps, back = run(build)
+    assert steps.dtype == dtype.as_numpy_dtype or steps.dtype.itemsize == dtype.size
+    np.testing.assert_allclose(back, x, atol=1.01 * 10 / 255)
+
+
+def test_known_values():
+    def build():
+        x = tf.constant([-1.0, 0.0, 0.5, 1.0, 2.0])
+        return [tf.quantize(x, 0.0, 1.0, tf.quint8)[0], tf.quantize(x, -1.0, 1.0, tf.qint8, mode="SCALED")[0], tf.quantize(x, -1.0, 1.0, tf.qint8, mode="SCALED", round_mode="HALF_TO_EVEN")[0]]
+
+    unsigned, away, even = run(build)
+    assert unsigned.tolist() == [0, 0, 128, 255, 255]
+    assert away.tolist() == [-127, 0, 64, 127, 127]
+    assert even.tolist() == [-127, 0, 64, 127, 127]
+
+
+def test_quantize_v2_and_axis():
+    x = np.array([[1.0, 2.0], [10.0, 20.0]], np.float32)
+    output, low, high = run(lambda: tf.quantize_v2(x, [0.0, 0.0], [2.0, 20.0], tf.quint8, axis=0))
+    assert output.tolist() == [[128, 255], [128, 255]]
+    assert (low.tolist(), high.tolist()) == ([0, 0], [2, 20])
+    again = run(lambda: tf.quantize(tf.constant(x), [0.0, 0.0], [2.0, 20.0], tf.quint8, axis=-2))[0]
+    assert again.tolist() == output.tolist()
+
+
+@pytest.mark.parametrize("inner", [3, 300, 70000])
+def test_matmul_is_exact(inner):
+    random = np.random.default_rng(0)
+    a, b = random.integers(0, 256, (3, inner)).astype(np.uint8), random.integers(0, 256, (inner, 2)).astype(np.uint8)
+    a[0], b[:, 0] = 255, 255
+    zero_a, zero_b = quantized.zero_step(np.float32(-3), np.float32(5), np.uint8), quantized.zero_step(np.float32(1), np.float32(2), np.uint8)
+    assert (zero_a, zero_b) == (96, -255)
+
+    def build():
+        return tf.raw_ops.QuantizedMatMul(a=quantised(a, tf.quint8), b=quantised(b, tf.quint8), min_a=-3.0, max_a=5.0, min_b=1.0, max_b=2.0)
+
+    out = run(build)[0]
+    expected = (a.astype(np.int64) - zero_a) @ (b.astype(np.int64) - zero_b)
+    assert out.dtype == np.int32
+    np.testing.assert_array_equal(out, expected.astype(np.int32))
+
+
+def test_the_type_of_a_product_is_wide_enough():
+    byte = (np.uint8, 0)
+    assert quantized_products.exact_type(258, byte, byte) is np.float32
+    assert quantized_products.exact_type(259, byte, byte) is np.float64
+    assert quantized_products.exact_type(1 << 38, byte, byte) is np.int64
+
+
+@pytest.mark.parametrize(("padding", "strides"), [("SAME", [1, 1, 1, 1]), ("VALID", [1, 2, 2, 1])])
+def test_conv2d_equals_the_convolution_of_shifted_integers(padding, strides):
+    random = np.random.default_rng(1)
+    x, w = random.integers(0, 256, (2, 6, 7, 3)).astype(np.uint8), random.integers(0, 256, (3, 3, 3, 4)).astype(np.uint8)
+
+    def build():
+        ours = tf.nn.quantized_conv2d(quantised(x, tf.quint8), quantised(w, tf.quint8), -3.0, 5.0, -1.0, 1.0, strides, padding)
+        zero_w = quantized.zero_step(np.float32(-1), np.float32(1), np.uint8)
+        plain = tf.nn.conv2d(tf.constant(x.astype(np.float64) - 96), tf.constant(w.astype(np.float64) - zero_w), strides=strides, padding=padding)
+        return ours, plain
+
+    (out, low, high), plain = run(build)
+    np.testing.assert_array_equal(out, plain.astype(np.int32))
+    assert -low == high
+
+
+def test_mixed_products_take_zero_as_zero():
+    a, b = np.array([[1, 2, 255]], np.uint8), np.array([[-1], [3], [-127]], np.int8)
+
+    def build(form, **attrs):
+        more = dict(min_freezed_output=0.0, max_freezed_output=6.0) if "Requantize" in form else {}
+        return getattr(tf.raw_ops, "QuantizedMatMulWithBias" + form)(
+            a=quantised(a, tf.quint8), b=quantised(b, tf.qint8), bias=tf.constant([10.0]), min_a=0.0, max_a=6.0, min_b=-1.0, max_b=1.0, **more, **attrs
+        )
+
+    total = 1 * -1 + 2 * 3 - 255 * 127 + round(10 * 255 * 127 / 6)
+    assert run(lambda: build(""))[0].tolist() == [[total]]
+    assert run(lambda: build("AndRelu"))[0].tolist() == [[max(total, 0)]]
+    assert run(lambda: build("AndReluAndRequantize"))[0].tolist() == [[round(total * 6 / (255 * 127) * 255 / 6)]]
+
+
+def test_fused_products_say_what_they_cannot_do():
+    def build():
+        return tf.raw_ops.QuantizedMatMulWithBias(
+            a=quantised(np.zeros((1, 2), np.uint8), tf.quint8), b=quantised(np.zeros((2, 1), np.int8), tf.qint8), bias=tf.constant([1.0]),
+            min_a=-1.0, max_a=6.0, min_b=-1.0, max_b=1.0,
+        )  # fmt: skip
+
+    with pytest.raises(tf.errors.UnimplementedError, match="must start at 0"):
+        run(build)
+
+
+def test_add_broadcasts():
+    x, y = np.arange(6, dtype=np.uint8).reshape(2, 3), np.array([[10], [20]], np.uint8)
+
+    def build():
+        z = tf.raw_ops.QuantizedAdd(x=quantised(x, tf.quint8), y=quantised(y, tf.quint8), min_x=0.0, max_x=255.0, min_y=0.0, max_y=255.0)
+        return tf.dequantize(z[0], z[1], z[2], mode="MIN_FIRST")
+
+    # The range is 2**14 times wider than the inputs': the sums are right to about a tenth.
+    np.testing.assert_allclose(run(build), x.astype(np.float32) + y, atol=0.2)
+
+
+def test_relu_x_and_pools():
+    x = np.array([[0, 100, 200, 255]], np.uint8)
+    assert run(lambda: tf.nn.quantized_relu_x(quantised(x, tf.quint8), 3.0, -1.0, 4.0))[0].tolist() == [[51, 100, 200, 204]]
+    image = np.array([3, 4, 4, 4], np.uint8).reshape(1, 2, 2, 1)
+    window = dict(ksize=[1, 2, 2, 1], strides=[1, 2, 2, 1], padding="VALID")
+    assert run(lambda: tf.nn.quantized_avg_pool(quantised(image, tf.quint8), 0.0, 1.0, **window))[0].ravel().tolist() == [3]
+    assert run(lambda: tf.nn.quantized_max_pool(quantised(image, tf.quint8), 0.0, 1.0, **window))[0].ravel().tolist() == [4]
+
+
+def test_concat_requantizes():
+    one, two = np.array([255], np.uint8), np.array([255], np.uint8)
+    output, low, high = run(lambda: tf.quantized_concat(0, [quantised(one, tf.quint8), quantised(two, tf.quint8)], [0.0, 0.0], [1.0, 2.0]))
+    assert output.tolist() == [128, 255]
+    assert (low, high) == (0, 2)
+
+
+def test_static_shapes():
+    with tf.Graph().as_default():
+        image, weights = tf.placeholder(tf.quint8, [None, 8, 8, 3]), tf.placeholder(tf.quint8, [3, 3, 3, 5])
+        out = tf.nn.quantized_conv2d(image, weights, 0.0, 1.0, 0.0, 1.0, [1, 2, 2, 1], "SAME")
+        assert [t.shape.as_list() for t in out] == [[None, 4, 4, 5], [], []]
+        assert [t.dtype for t in out] == [tf.qint32, tf.float32, tf.float32]
+        with pytest.raises(ValueError, match="axis should be at least -1"):
+            tf.raw_ops.QuantizeV2(input=tf.placeholder(tf.float32, [2]), min_range=0.0, max_range=1.0, T=tf.quint8, axis=-2)
+        with pytest.raises(ValueError, match="rank 4"):
+            tf.nn.quantized_max_pool(tf.placeholder(tf.quint8, [4, 4, 1]), 0.0, 1.0, [1, 2, 2, 1], [1, 2, 2, 1], "SAME")
