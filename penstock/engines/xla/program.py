@@ -535,7 +535,10 @@ def _in_range(checks: tuple[tuple[int, int], ...], inputs: Sequence[Any]) -> boo
     """Whether all indices are. If not, the host's form reports it."""
     for position, bound in checks:
         indices = inputs[position]
-        if indices.size and not (0 <= indices.min() and indices.max() < bound):
+        if indices.size == 1:
+            if not 0 <= indices.item() < bound:
+                return False
+        elif indices.size and not (0 <= indices.min() and indices.max() < bound):
             return False
     return True
 
@@ -660,16 +663,17 @@ class HotStateProgram(DeviceProgram):
         return value
 
     def _take(self, ref: Ref) -> Any:
-        import jax.numpy as jnp
-
         value = raw_value(ref)
         if value is None:
             raise _Changed
-        if not backend.is_device_array(value):
-            return jnp.array(value, copy=True)
-        ref.value = None
-        # A view that somebody has (a fetch, another step) must not change under them.
-        return value if sys.getrefcount(value) <= _ALONE and not _is_seen(value) else jnp.copy(value)
+        if backend.is_device_array(value):
+            ref.value = None
+            # A view that somebody has (a fetch, another step) must not change under them.
+            if sys.getrefcount(value) <= _ALONE and not _is_seen(value):
+                return value
+        import jax.numpy as jnp
+
+        return jnp.array(value, copy=True)
 
 
 def _is_seen(value: Any) -> bool:
