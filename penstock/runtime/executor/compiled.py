@@ -287,7 +287,7 @@ class HotWatch:
             _log.exception("No second program was made for a hot partition; the first one goes on")
 
 
-MOST_NODES = 20_000
+MOST_NODES = 5_000
 """Of a partition that XLA is tried on: writing down and compiling more would take a core for a long time."""
 
 
