@@ -11,7 +11,7 @@ import penstock as tf
 pytest.importorskip("jax")
 
 from penstock.engines.xla import backend
-from penstock.engines.xla.program import DeviceProgram
+from penstock.engines.xla.device import DeviceProgram
 
 GPU = "/job:localhost/replica:0/task:0/device:GPU:0"
 

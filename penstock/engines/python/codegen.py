@@ -16,22 +16,20 @@ import itertools
 import linecache
 import math
 from collections.abc import Callable, Sequence
-from types import CodeType, TracebackType
-from typing import Any, NamedTuple, Protocol
+from types import CodeType
+from typing import Any, Protocol
 
 import numpy as np
 
 from penstock.engines.memory import keep_freed_memory
 from penstock.engines.python import elementwise, products
+from penstock.engines.python.code import Cancelled, Code, compile_pieces
 from penstock.engines.python.counters import Counters, find_counters
 from penstock.engines.python.elementwise import FULL, ROW, Fused, find_runs, is_chain, kind_of, steps_of
 from penstock.engines.python.expressions import (
     OUT_BY_NAME,
     expression,
     from_engine,
-    is_pure,
-    may_fail,
-    needed_inputs,
     original,
     ufunc_of,
     variables_read,
@@ -42,6 +40,8 @@ from penstock.engines.python.pieces import piece
 from penstock.engines.python.stacks import find_stacks, stack_line
 from penstock.engines.python.structure import Assign, Branch, Call, Loop, Offloaded, Structured, Unstructured, structure
 from penstock.engines.python.tiles import write_tile
+from penstock.engines.python.trim import without_broadcasts, without_unread
+from penstock.engines.python.walk import everything, makes, paths, reads, without
 from penstock.graph.ir import Operation, Tensor
 from penstock.ops.context import DEAD
 from penstock.ops.control_flow import predicate
@@ -58,18 +58,6 @@ _CONSTANTS = ("Const", "HostConst")
 _numbers = itertools.count(1)
 
 
-class Cancelled(Exception):
-    """Raised by a loop whose step was cancelled."""
-
-
-class Blame(NamedTuple):
-    """A node, the inputs it was called with, and the innermost loop around it: its name and the number of the round."""
-
-    node: Any
-    inputs: list[Any]
-    loop: tuple[str, int] | None
-
-
 class Offload(Protocol):
     """An engine that takes statements over."""
 
@@ -79,50 +67,6 @@ class Offload(Protocol):
     def split(self, block: list, root: Callable[[Tensor], Tensor], constants: dict[Tensor, Any], results: list[Tensor]) -> list:
         """The block with Offloaded statements in it."""
         ...
-
-
-class Code:
-    """A compiled region. `results` are the indexes of its _Retvals; `source` is for people."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.source = ""
-        self.results: list[int] = []
-        self.may_die = False
-        self.needs_ctx = False
-        self.has_loops = False
-        self.run: Callable[..., tuple] = _not_compiled
-        self.shortened: set[Operation] = set()  # nodes whose line is not a call of their kernel
-        self.words: dict[Operation, str] = {}  # what to say if the line of such a node fails, where its kernel cannot
-        self._lines: dict[int, tuple[Any, list[str], tuple[str, str] | None]] = {}
-        self._globals: dict[str, Any] = {}
-        self._filename = ""
-
-    def blame(self, traceback: TracebackType | None) -> Blame | None:
-        """The node whose line was running when an exception with this traceback was raised; None if it was none."""
-        found = None
-        while traceback is not None:
-            frame = traceback.tb_frame
-            if frame.f_code.co_filename == self._filename:
-                found = (traceback.tb_lineno, frame)
-            traceback = traceback.tb_next
-        if found is None or found[0] not in self._lines:
-            return None
-        node, names, loop = self._lines[found[0]]
-        known = found[1].f_locals
-        inputs = [known[name] if name in known else self._globals.get(name) for name in names]
-        return Blame(node, inputs, None if loop is None else (loop[0], known.get(loop[1], 0)))
-
-    def __del__(self) -> None:
-        # The generated functions and their globals hold each other, and with them constants that may be big.
-        self._globals.clear()
-        cache = getattr(linecache, "cache", None)  # nothing is left of it when the interpreter ends
-        if cache is not None:
-            cache.pop(self._filename, None)
-
-
-def _not_compiled(*args: Any) -> tuple:
-    raise AssertionError("the code is not compiled")
 
 
 def generate(
@@ -192,9 +136,11 @@ class _Writer:
             keep_freed_memory()
         args = self._frame_nodes()
         code.may_die = any(self.guards.get(t) for t in self.result_tensors)
-        self._leave_out_unread()
-        self._leave_out_broadcasts()
-        self.stacks = find_stacks(_paths(self.block, ()), self._reads, self._root, self._read_at_end(), self.constants_of, self.globals)
+        kept = {self._root(t) for t in self._read_at_end()}
+        self.block = without_unread(self.block, self._root, kept)
+        self.block, narrow = without_broadcasts(self.block, self._root, kept)
+        self.alias.update(narrow)
+        self.stacks = find_stacks(paths(self.block), reads, self._root, self._read_at_end(), self.constants_of, self.globals)
         # What a push gives is what was pushed. Runs know values by their names, so this comes before them.
         self.alias.update((op.outputs[0], op.inputs[1]) for op in self.stacks if op.type == "StackPushV2")
         if self.offload is not None:
@@ -204,12 +150,12 @@ class _Writer:
         if self.on_host:
             self._with_products(args)
         self._find_kills()
-        statements = list(_paths(self.block, ()))
-        self.owned = find_owned(statements, self._reads, self._root)
+        statements = list(paths(self.block))
+        self.owned = find_owned(statements, reads, self._root)
         fed = [t for _, t in args if t.op.type in _ARGS]
         self.counters = Counters({}, {})
         if self.on_host:
-            self.counters = find_counters(statements, self._reads, self._root, self._read_at_end(), self._constant)
+            self.counters = find_counters(statements, reads, self._root, self._read_at_end(), self._constant)
         self.sure = find_sure(statements, self._root, [*self.constants_of, *fed], self.stacks)
         n = len(self.block)
         if n <= PART + PART // 2:
@@ -227,7 +173,7 @@ class _Writer:
         """The block with elementwise runs; those of offloaded statements are runs of their host form."""
         if not self.on_host:
             return block
-        inside = [sub for s in block for sub in _walk(s) if isinstance(sub, Offloaded)]
+        inside = [sub for sub in everything(block) if isinstance(sub, Offloaded)]
         block = find_runs(block, self._root, [*self._read_at_end(), *(t for s in inside for t in s.inputs)])
         return [
             s._replace(host=find_runs(s.host, self._root, s.outputs)) if isinstance(s, Offloaded) else s for s in block
@@ -237,10 +183,10 @@ class _Writer:
         if sum(node.op.type == "MatMul" for node in self.nodes) < products.FEWEST:
             return
         given = [*self.constants_of, *(t for _, t in args if t.op.type in _ARGS)]
-        sure = find_sure(list(_paths(self.block, ())), self._root, given)
+        sure = find_sure(list(paths(self.block)), self._root, given)
         known = {t: self.globals[name] for t, name in self.constants_of.items()}
         readers: dict[Tensor, int] = {}
-        for tensor in (*self._read_at_end(), *(t for _, s in _paths(self.block, ()) for t in self._reads(s))):
+        for tensor in (*self._read_at_end(), *(t for _, s in paths(self.block) for t in reads(s))):
             root = self._root(tensor)
             readers[root] = readers.get(root, 0) + 1
         self.block = products.find_products(self.block, self._root, sure, known, readers)
@@ -297,56 +243,11 @@ class _Writer:
         silent = {
             node.op for node in self.nodes if node.op.type in _ARGS or (node.op.type in _RETVALS and not node.refs)
         }
-        self.block = _without(self.block, silent)
+        self.block = without(self.block, silent)
         for node in results:
             if node.op.control_inputs and self.guards:
                 raise Unstructured(f"{node.op.name}: a result with control inputs among branches")
         return args
-
-    def _leave_out_unread(self) -> None:
-        """Pure nodes whose values nobody reads: gradients of feeds, shapes that turned out to be known. One that may fail stays: its
-        error is a result too."""
-        kept = {self._root(t) for t in self._read_at_end()}
-        while True:
-            readers: dict[Tensor, int] = {}
-            for _, statement in _paths(self.block, ()):
-                for tensor in self._reads(statement):
-                    root = self._root(tensor)
-                    readers[root] = readers.get(root, 0) + 1
-            gone = set()
-            for _, statement in _paths(self.block, ()):
-                if isinstance(statement, Call) and not any(
-                    t in kept or readers.get(t) for t in statement.node.op.outputs
-                ):
-                    # A kernel that reads a variable may find it without a value; somebody else must notice that, then.
-                    reads = statement.node.op.inputs
-                    variables = [reads[i] for i, _, _ in variables_read(statement.node)] or self._reads(statement)
-                    others = all(readers[self._root(t)] > 1 for t in variables)
-                    if is_pure(statement.node, others) and not may_fail(statement.node):
-                        gone.add(statement.node.op)
-            if not gone:
-                return
-            self.block = _without(self.block, gone)
-
-    def _leave_out_broadcasts(self) -> None:
-        """BroadcastTo whose readers would broadcast by themselves: the value as it was before does as well."""
-        readers: dict[Tensor, list[Any]] = {}
-        for _, statement in _paths(self.block, ()):
-            for tensor in self._reads(statement):
-                readers.setdefault(self._root(tensor), []).append(statement)
-        kept = {self._root(t) for t in self._read_at_end()}
-        gone: set[Operation] = set()
-        for _, statement in _paths(self.block, ()):
-            if isinstance(statement, Call) and statement.node.op.type == "BroadcastTo" and original(statement.node):
-                op = statement.node.op
-                out = op.outputs[0]
-                if out not in kept and all(
-                    _broadcasts(reader, out, op.inputs[0], self._root) for reader in readers.get(out, ())
-                ):
-                    self.alias[out] = op.inputs[0]
-                    gone.add(op)
-        if gone:
-            self.block = _without(self.block, gone)
 
     def _load_args(self, args: list[tuple[int, Tensor]]) -> None:
         for index, tensor in args:
@@ -389,11 +290,11 @@ class _Writer:
         made_in: dict[Tensor, int] = {root: -1 for _, t in args if (root := self._root(t)) in self.used}
         made_by: list[dict[Tensor, None]] = []
         for p, (a, b) in enumerate(parts):
-            reads, makes = self._read_and_made(self.block[a:b])
-            made_by.append(makes)
-            for tensor in reads:
+            read, new = self._read_and_made(self.block[a:b])
+            made_by.append(new)
+            for tensor in read:
                 read_in.setdefault(tensor, []).append(p)
-            for tensor in makes:
+            for tensor in new:
                 if made_in.setdefault(tensor, p) != p:
                     read_in.setdefault(tensor, []).append(p)
         for tensor in self._read_at_end():
@@ -436,24 +337,18 @@ class _Writer:
 
     def _conditional(self) -> set[Tensor]:
         """Values that only some way through the program makes."""
-        certain = {t for s in self.block for t in _makes(s)}
-        every = {t for s in self.block for sub in _walk(s) for t in _makes(sub)}
+        certain = {t for s in self.block for t in makes(s)}
+        every = {t for sub in everything(self.block) for t in makes(sub)}
         return {t for t in every - certain if t in self.used}
 
     def _read_and_made(self, statements: list) -> tuple[dict[Tensor, None], dict[Tensor, None]]:
         """Values that statements read, and values that they make."""
-        reads: dict[Tensor, None] = {}
-        makes: dict[Tensor, None] = {}
-        for statement in statements:
-            for sub in _walk(statement):
-                for tensor in self._reads(sub):
-                    root = self._root(tensor)
-                    if root not in self.constants_of:
-                        reads[root] = None
-                for tensor in _makes(sub):
-                    if tensor in self.used:
-                        makes[tensor] = None
-        return reads, makes
+        read: dict[Tensor, None] = {}
+        made: dict[Tensor, None] = {}
+        for statement in everything(statements):
+            read.update((t, None) for t in map(self._root, reads(statement)) if t not in self.constants_of)
+            made.update((t, None) for t in makes(statement) if t in self.used)
+        return read, made
 
     def _compile(self) -> None:
         code = self.code
@@ -463,7 +358,7 @@ class _Writer:
         code._filename = f"<penstock {code.name} #{next(_numbers)}>"
         code._lines = self.mapping
         code._globals = self.globals
-        compiled: list[CodeType] = _pieces(self.lines, code._filename)
+        compiled: list[CodeType] = compile_pieces(self.lines, code._filename)
         for part in compiled:
             exec(part, self.globals)
         for _, runner, name in self.tiles:
@@ -530,46 +425,31 @@ class _Writer:
         places: dict[Tensor, list[tuple[int, ...]]] = {}
         made: set[Tensor] = set()
         self.used: set[Tensor] = set()
-        for path, statement in _paths(self.block, ()):
-            for tensor in self._reads(statement):
+        for path, statement in paths(self.block):
+            for tensor in reads(statement):
                 root = self._root(tensor)
                 self.used.add(root)
                 places.setdefault(root, []).append(path)
-            for tensor in _makes(statement):
+            for tensor in makes(statement):
                 made.add(tensor)
                 places.setdefault(tensor, []).append(path)
             if isinstance(statement, Fused):
                 self.used.update(node.op.outputs[0] for node in statement.nodes)
         kept = {self._root(t) for t in self._read_at_end()}
         self.used |= kept
-        for tensor, paths in places.items():
+        for tensor, where in places.items():
             if tensor in kept or tensor in self.constants_of:
                 continue
             if tensor in made and tensor not in self.used:
                 continue
             if tensor not in made:
-                paths = [*paths, (0,)]  # arguments are there from the start
+                where = [*where, (0,)]  # arguments are there from the start
             depth = 0
-            first = paths[0]
-            while all(len(p) > depth + 2 and p[: depth + 2] == first[: depth + 2] for p in paths):
+            first = where[0]
+            while all(len(p) > depth + 2 and p[: depth + 2] == first[: depth + 2] for p in where):
                 depth += 2
-            last = max(p[depth] for p in paths)
+            last = max(p[depth] for p in where)
             self.kills.setdefault((*first[:depth], last), []).append(tensor)
-
-    def _reads(self, statement: Any) -> list[Tensor]:
-        if isinstance(statement, Call):
-            return needed_inputs(statement.node)
-        if isinstance(statement, Assign):
-            return [statement.node.op.inputs[statement.index]]
-        if isinstance(statement, Fused):
-            return [*statement.arrays, *statement.numbers]
-        if isinstance(statement, (Offloaded, products.Products)):
-            return statement.inputs
-        if isinstance(statement, Branch):
-            return [statement.pred]
-        if isinstance(statement, Loop):
-            return [statement.again, *(t for _, first, next_ in statement.carried for t in (first, next_))]
-        return []
 
     # -- statements -------------------------------------------------------------------------------------------------------
 
@@ -852,7 +732,7 @@ class _Writer:
             sources = [str(numbers[op.outputs[0]]) if op.outputs[0] in numbers else self._value(first) for op, first, _ in live]
             self._line(indent, f"{', '.join(targets)} = {', '.join(sources)}")
             inside = {
-                self._root(t) for k in (loop.cond, loop.body) for s in k for sub in _walk(s) for t in self._reads(sub)
+                self._root(t) for sub in everything([*loop.cond, *loop.body]) for t in reads(sub)
             }
             firsts = {self._root(first) for _, first, _ in live} - inside
             over = [self._name(t) for t in self.kills.get(path, ()) if t in firsts and not _is_number(t)]
@@ -898,79 +778,12 @@ class _Writer:
 
     def _only_carried(self, loop: Loop, sources: list[Tensor]) -> list[str]:
         """Next values made in the body: after the hand-over, only the loop's variable holds them."""
-        made = {t for s in loop.body for sub in _walk(s) for t in _makes(sub)}
+        made = {t for sub in everything(loop.body) for t in makes(sub)}
         roots = dict.fromkeys(self._root(t) for t in sources)
         return [self._name(t) for t in roots if t in made and not _is_number(t) and t not in self.constants_of]
 
     def _together(self, targets: list[Tensor], sources: list[Tensor]) -> str:
         return f"{', '.join(self._name(t) for t in targets)} = {', '.join(self._value(t) for t in sources)}"
-
-
-def _broadcasts(statement: Any, wide: Tensor, narrow: Tensor, root: Callable[[Tensor], Tensor]) -> bool:
-    """Whether `statement` is a ufunc that gives the same with `narrow` as with `wide`, by static shapes."""
-    if not isinstance(statement, Call) or ufunc_of(statement.node) is None or len(statement.node.op.inputs) != 2:
-        return False
-    dims = [narrow.dims if root(t) is wide else t.dims for t in statement.node.op.inputs]
-    out = statement.node.op.outputs[0].dims
-    if any(d is None or None in d for d in (*dims, out, wide.dims)):
-        return False
-    try:
-        return np.broadcast_shapes(*dims) == out  # type: ignore[arg-type]
-    except ValueError:
-        return False
-
-
-def _makes(statement: Any) -> list[Tensor]:
-    """Tensors that get their value in `statement` itself."""
-    if isinstance(statement, (Call, Assign)):
-        return statement.node.op.outputs
-    if isinstance(statement, Loop):
-        return [t for merge, _, _ in statement.carried for t in merge.op.outputs]
-    if isinstance(statement, (Fused, Offloaded, products.Products)):
-        return statement.outputs
-    return []
-
-
-def _subblocks(statement: Any) -> tuple[list, ...]:
-    if isinstance(statement, Offloaded):
-        return (statement.host,)
-    if isinstance(statement, Branch):
-        return (statement.yes, statement.no)
-    if isinstance(statement, Loop):
-        return (statement.cond, statement.body)
-    return ()
-
-
-def _walk(statement: Any) -> Any:
-    yield statement
-    for block in _subblocks(statement):
-        for inner in block:
-            yield from _walk(inner)
-
-
-def _paths(block: list, path: tuple[int, ...]) -> Any:
-    """(path, statement) of all statements: a path is index, block, index, block, ..., index."""
-    for i, statement in enumerate(block):
-        here = (*path, i)
-        yield here, statement
-        for k, sub in enumerate(_subblocks(statement)):
-            yield from _paths(sub, (*here, k))
-
-
-def _without(block: list, silent: set[Operation]) -> list:
-    """The block without calls of `silent` nodes, and without branches that are empty then."""
-    result = []
-    for statement in block:
-        if isinstance(statement, Branch):
-            statement = statement._replace(yes=_without(statement.yes, silent), no=_without(statement.no, silent))
-            if not statement.yes and not statement.no:
-                continue
-        elif isinstance(statement, Loop):
-            statement = statement._replace(cond=_without(statement.cond, silent), body=_without(statement.body, silent))
-        elif isinstance(statement, Call) and statement.node.op in silent:
-            continue
-        result.append(statement)
-    return result
 
 
 def _may_be_big(tensor: Tensor) -> bool:
@@ -990,13 +803,3 @@ def _is_number(tensor: Tensor) -> bool:
         and tensor.dtype.np is not None
         and tensor.dtype.np.kind in "biufc"
     )
-
-
-def _pieces(lines: list[str], filename: str) -> list[CodeType]:
-    """Compiles function by function, each at its own line: one big compilation would hold the interpreter for long."""
-    starts = [i for i, line in enumerate(lines) if line.startswith("def ")]
-    pieces = []
-    for a, b in itertools.pairwise([*starts, len(lines)]):
-        # Empty lines in front keep the line numbers of the whole source.
-        pieces.append(compile("\n" * a + "\n".join(lines[a:b]) + "\n", filename, "exec"))
-    return pieces

@@ -18,7 +18,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from penstock.engines.python.expressions import is_pure, original, ufunc_of, variables_read
-from penstock.engines.python.structure import Assign, Branch, Call, Loop, Offloaded
+from penstock.engines.python.structure import Branch, Call, Loop
+from penstock.engines.python.walk import everything, makes, reads
 from penstock.graph.ir import Operation, Tensor
 
 MIN_SIZE = 1 << 16
@@ -233,12 +234,16 @@ class Fused(NamedTuple):
     dims: Any = None
     """The shape of full arrays, if there are rows or columns."""
 
+    @property
+    def inputs(self) -> list[Tensor]:
+        return [*self.arrays, *self.numbers]
+
 
 def find_runs(block: list, root: Callable[[Tensor], Tensor], results: Iterable[Tensor]) -> list:
     """The block with runs of elementwise calls made into Fused statements; blocks inside of it likewise."""
     readers: dict[Tensor, set[int]] = {}
-    for statement in _everything(block):
-        for tensor in _inputs(statement):
+    for statement in everything(block):
+        for tensor in reads(statement):
             readers.setdefault(root(tensor), set()).add(id(statement))
     for tensor in results:
         readers.setdefault(root(tensor), set()).add(0)
@@ -371,34 +376,6 @@ def _run(
     return Fused(nodes, [s.node for s in sums], arrays, numbers, outputs, variables, None if is_plain else dims)
 
 
-def _everything(block: list) -> Iterable[Any]:
-    for statement in block:
-        yield statement
-        if isinstance(statement, Branch):
-            yield from _everything(statement.yes)
-            yield from _everything(statement.no)
-        elif isinstance(statement, Loop):
-            yield from _everything(statement.cond)
-            yield from _everything(statement.body)
-
-
-def _inputs(statement: Any) -> Sequence[Tensor]:
-    if isinstance(statement, Branch):
-        return [statement.pred]
-    if isinstance(statement, Loop):
-        return [statement.again, *(t for _, first, again in statement.carried for t in (first, again))]
-    if isinstance(statement, Offloaded):
-        return statement.inputs
-    return statement.node.op.inputs
-
-
 def outputs_of(statement: Any) -> list[Tensor]:
-    made: list[Tensor] = []
-    for inner in _everything([statement]):
-        if isinstance(inner, Loop):
-            made += [t for merge, _, _ in inner.carried for t in merge.op.outputs]
-        elif isinstance(inner, (Call, Assign)):
-            made += inner.node.op.outputs
-        elif not isinstance(inner, Branch):
-            made += inner.outputs
-    return made
+    """What a statement and those inside of it make."""
+    return [t for inner in everything([statement]) for t in makes(inner)]

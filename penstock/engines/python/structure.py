@@ -79,6 +79,10 @@ class Offloaded(NamedTuple):
     inputs: list[Tensor]
     outputs: list[Tensor]
 
+    @property
+    def blocks(self) -> tuple[list, ...]:
+        return (self.host,)
+
 
 class Structured(NamedTuple):
     """The statements, whose value each tensor has, the guards of tensors that may be dead, and who asks for each predicate."""

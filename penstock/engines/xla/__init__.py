@@ -4,6 +4,6 @@ backend    JAX when it is there: settings, the thread that compiles, forks
 rule       what an op means to XLA; `rules/` has a file a family, `values`, `checks` and `philox` help them
 segments   which statements go to XLA together, by the policy of a CPU or a GPU
 lower      statements -> a traced computation
-program    segments at run time: compiled per shape, with variables as arguments and results
+program    segments and their compiled forms; `device` runs them on accelerators, `hot` on CPUs if that is faster
 offload    the engine as generated code sees it (`python.codegen.Offload`)
 """

@@ -15,6 +15,7 @@ import numpy as np
 from penstock.dtypes import resource
 from penstock.engines.python.expressions import needed_inputs
 from penstock.engines.python.structure import Assign, Branch, Call, Loop
+from penstock.engines.python.walk import everything, reads
 from penstock.engines.xla.rule import Dynamic, Unsupported, Var, find_rule, jnp, lax, static_ints
 from penstock.graph.bind import input_ranges
 from penstock.graph.ir import Operation, Tensor
@@ -208,8 +209,8 @@ def run_in_pieces(tracer: Tracer, block: list, outputs: list[Tensor], size: int)
     tangle of small nodes multiplies the work (a program of 3,000 takes 4 ms; in pieces, 10 us) and the time to compile it."""
     last: dict[Tensor, int] = {}
     for i, statement in enumerate(block):
-        for tensor in _all_reads(statement):
-            last[tracer.root(tensor)] = i
+        for part in everything([statement]):
+            last.update((tracer.root(tensor), i) for tensor in reads(part))
     for tensor in outputs:
         last[tracer.root(tensor)] = len(block)
     for start in range(0, len(block), size):
@@ -219,17 +220,6 @@ def run_in_pieces(tracer: Tracer, block: list, outputs: list[Tensor], size: int)
             env = tracer.env
             live = [t for t, v in env.items() if last.get(t, -1) >= stop and not isinstance(v, (Var, np.ndarray, np.generic))]
             env.update(zip(live, lax.optimization_barrier(tuple(env[t] for t in live))))
-
-
-def _all_reads(statement: Any) -> list[Tensor]:
-    if isinstance(statement, Call):
-        return statement.node.op.inputs
-    if isinstance(statement, Assign):
-        return [statement.node.op.inputs[statement.index]]
-    if isinstance(statement, Branch):
-        return [statement.pred, *(t for s in (*statement.yes, *statement.no) for t in _all_reads(s))]
-    inner = [t for s in (*statement.cond, *statement.body) for t in _all_reads(s)]
-    return [statement.again, *(t for _, first, next_ in statement.carried for t in (first, next_)), *inner]
 
 
 def merged(statement: Branch) -> list[Tensor]:

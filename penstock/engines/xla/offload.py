@@ -6,17 +6,18 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.engines.python.structure import Branch, Call, Loop, Offloaded
+from penstock.engines.python.walk import everything, reads
 from penstock.engines.xla import backend
-from penstock.engines.xla.program import DeviceProgram, HotProgram, HotStateProgram, Program
+from penstock.engines.xla.device import DeviceProgram
+from penstock.engines.xla.hot import HotProgram, HotStateProgram
+from penstock.engines.xla.program import Program
 from penstock.engines.xla.segments import (
     HANDLES,
     CpuPolicy,
     Policy,
     Segment,
     StatePolicy,
-    everything,
     find_segments,
-    reads,
     touches_variable,
 )
 from penstock.graph.ir import Tensor
@@ -110,7 +111,7 @@ def with_handles(block: list, root: Callable[[Tensor], Tensor], results: list[Te
     for statement in block:
         if not isinstance(statement, Offloaded):
             for part in everything([statement]):
-                for tensor in part.inputs if isinstance(part, Offloaded) else reads(part):
+                for tensor in reads(part):
                     readers[root(tensor)] = 1
     hidden = {
         s.node.op.outputs[0]: s.node

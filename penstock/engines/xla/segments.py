@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from penstock.dtypes import resource
-from penstock.engines.python.expressions import needed_inputs
 from penstock.engines.python.structure import Assign, Branch, Call, Loop
+from penstock.engines.python.walk import everything, makes, reads
 from penstock.engines.xla.lower import INDEXED, PASSES_VARS, STREAMS, merged
 from penstock.engines.xla.rule import find_rule
 from penstock.graph.ir import Operation, Tensor
@@ -25,6 +25,10 @@ class Segment(NamedTuple):
     inputs: list[Tensor]
     outputs: list[Tensor]
     policy: Any
+
+    @property
+    def blocks(self) -> tuple[list, ...]:
+        return (self.statements,)
 
     @property
     def nodes(self) -> list[Any]:
@@ -317,43 +321,6 @@ def _is_closed(statement: Branch) -> bool:
     """Whether both sides give values to the same Merges, and are not empty of them."""
     assigned = [{s.node.op for s in side if isinstance(s, Assign)} for side in (statement.yes, statement.no)]
     return assigned[0] == assigned[1] and bool(merged(statement))
-
-
-# -- what statements read and make ----------------------------------------------------------------------------------------
-
-
-def reads(statement: Any) -> list[Tensor]:
-    """Tensors that the statement itself reads, without those of blocks inside of it."""
-    if isinstance(statement, Call):
-        return needed_inputs(statement.node)
-    if isinstance(statement, Assign):
-        return [statement.node.op.inputs[statement.index]]
-    if isinstance(statement, Branch):
-        return [statement.pred]
-    if isinstance(statement, Loop):
-        return [statement.again, *(t for _, first, next_ in statement.carried for t in (first, next_))]
-    return []
-
-
-def makes(statement: Any) -> list[Tensor]:
-    if isinstance(statement, (Call, Assign)):
-        return statement.node.op.outputs
-    if isinstance(statement, Loop):
-        return [t for merge, _, _ in statement.carried for t in merge.op.outputs]
-    return []
-
-
-def everything(block: list) -> Any:
-    for statement in block:
-        yield statement
-        if isinstance(statement, Branch):
-            yield from everything(statement.yes)
-            yield from everything(statement.no)
-        elif isinstance(statement, Loop):
-            yield from everything(statement.cond)
-            yield from everything(statement.body)
-        elif isinstance(statement, Segment):
-            yield from everything(statement.statements)
 
 
 def nodes_of(statement: Any) -> list[Any]:

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 from penstock import errors
 from penstock.engines.python import parallel
-from penstock.engines.python.codegen import Blame, Cancelled, Code, generate
+from penstock.engines.python.code import Blame, Cancelled, Code
+from penstock.engines.python.codegen import generate
 from penstock.engines.python.structure import PASSES_ON, Unstructured, structure
 from penstock.engines.xla.backend import is_deterministic, to_host
 from penstock.graph import spec

@@ -26,7 +26,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from penstock import errors
-from penstock.engines.python.codegen import Cancelled
+from penstock.engines.python.code import Cancelled
 from penstock.ops.context import DEAD, OpContext
 from penstock.runtime.cancellation import at_deadline
 from penstock.runtime.executor.completion import Completion, account, call_on_pool, doing, reason_of

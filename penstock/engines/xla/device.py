@@ -1,0 +1,270 @@
+"""Programs of accelerators: always compiled, values stay on the device, variables are taken, donated and put back."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from penstock import errors
+from penstock.engines.xla import backend
+from penstock.engines.xla.program import KNOWN_SIZE, Compiled, Given, Program, dtype_of
+from penstock.graph.ir import Tensor
+from penstock.ops.random import generator
+from penstock.ops.resource_variables import find_or_create
+from penstock.ops.resources import Ref, ResourceHandle, raw_value
+
+
+class DeviceProgram(Program):
+    """A segment on an accelerator: always compiled, values stay on the device."""
+
+    regenerate: Callable[[], None] | None = None
+    """Called when a node turned out to have no place in a program: the code must be written anew without it."""
+
+    _last: Plan | None = None
+
+    known_inputs: frozenset[Tensor] = frozenset()
+    """Inputs whose values, not only shapes, programs are compiled for."""
+
+    def _know_more(self, given: Given) -> bool:
+        more = {t for t, shape in given.plain if dtype_of(t).kind in "iub" and int(np.prod(shape)) <= KNOWN_SIZE}
+        found = bool(more - self.known_inputs)
+        self.known_inputs |= more
+        return found
+
+    def __call__(self, ctx: Any, stop: Any, *inputs: Any) -> tuple:
+        last = self._last
+        if last is not None and last.version == ctx.resources.version:
+            # As in the last step: the same variables, the same shapes of what comes in.
+            values = [inputs[i] for i in last.plain]
+            if [inputs[i] for i in last.variables] == last.objects and [v.shape for v in values] == last.shapes:
+                try:
+                    return self._run(last, values)
+                except (Changed, TypeError):
+                    self._last = None  # a variable has another shape now, or none
+        n = len(inputs)
+        every = (*inputs, *(node.fn(ctx) for node in self.handles))
+        plan = self._plan(ctx, every, n)
+        if plan is None:
+            return self._on_host(ctx, stop, inputs)
+        try:
+            results = self._run(plan, [inputs[i] for i in plan.plain])
+        except Changed:
+            return self(ctx, stop, *inputs)
+        self._last = None if self.known_inputs else plan
+        return results
+
+    def _plan(self, ctx: Any, inputs: tuple, n: int) -> Plan | None:
+        """How to run with these inputs, the first `n` of which come in every step; None if only the host can."""
+        seen = self._look(ctx, inputs, n)
+        form = self.forms.get(seen.key)
+        if form is None:
+            n_known = len(self.known_inputs)
+            form = self.form_for(seen.key, seen.given)
+            if form is None:
+                return self._plan(ctx, inputs, n) if len(self.known_inputs) > n_known else None
+        return self._planned(ctx, inputs, seen, form)
+
+    def _look(self, ctx: Any, inputs: tuple, n: int) -> Seen:
+        plain: list[tuple] = []
+        known: list[tuple] = []
+        variables: list[tuple] = []
+        refs: list[Ref] = []
+        positions: tuple[list[int], list[int]] = ([], [])
+        for i, (tensor, value) in enumerate(zip(self.inputs, inputs)):
+            cls = value.__class__
+            if cls is ResourceHandle or isinstance(value, Ref):
+                ref = value if isinstance(value, Ref) else find_or_create(ctx, value, value.dtypes_and_shapes[0][0])
+                refs.append(ref)
+                held = raw_value(ref)
+                if held is None:
+                    held = ref.peek()
+                variables.append((tensor, getattr(held, "shape", None), ref.dtype.np, ref.dims))
+                held = None
+                if i < n:
+                    positions[1].append(i)
+            elif tensor in self.known_inputs:
+                known.append((tensor, backend.to_host(value)))
+            else:
+                plain.append((tensor, value.shape))
+                positions[0].append(i)
+        unique: dict[int, int] = {}
+        aliases = tuple(unique.setdefault(id(ref), len(unique)) for ref in refs)
+        shapes = [shape for _, shape in plain]
+        key = (tuple(shapes), tuple(row[1] for row in variables), aliases, *((v.shape, v.tobytes()) for _, v in known))
+        return Seen(key, Given(plain, known, variables, aliases), refs, positions, shapes)
+
+    def _planned(self, ctx: Any, inputs: tuple, seen: Seen, form: Compiled) -> Plan:
+        positions, aliases = seen.positions, seen.given.aliases
+        refs = [seen.refs[aliases.index(k)] for k in range(max(aliases, default=-1) + 1)]
+        written = set(form.written)
+        locked = sorted((refs[i] for i in form.written), key=id)
+        return Plan(
+            form, *positions, seen.shapes, [inputs[i] for i in positions[1]], ctx.resources.version, refs,
+            [ref.lock.acquire for ref in locked], [ref.lock.release for ref in locked], [refs[i] for i in form.written],
+            [refs[i] for i in form.read if i not in written], [refs[i] for i in form.read if i in written],
+        )  # fmt: skip
+
+    def _run(self, plan: Plan, values: list[Any]) -> tuple:
+        try:
+            with backend.x64():
+                return self._dispatch(plan, values)
+        except (errors.OpError, Changed, TypeError):
+            raise
+        except Exception as error:
+            raise device_error(error) from error
+
+    def _dispatch(self, plan: Plan, values: list[Any]) -> tuple:
+        if self._constants is None:
+            self._constants = [self._put(a) for _, a in self.large]
+        for i, value in enumerate(values):
+            if not backend.is_device_array(value):
+                # A copy: the transfer goes on while the caller may already write into what it has fed.
+                values[i] = self._put(np.array(value))
+        form = plan.form
+        array, getrefcount = backend.array_class(), sys.getrefcount
+        value = None
+        more = [self._places(form)] if form.draws else []
+        if not plan.refs:
+            results, _ = form.call(values, self._constants, [], [], *more)
+            return self._packed(form, results, plan.refs)
+        for acquire in plan.acquire:
+            acquire()
+        try:
+            kept = [value if (value := ref.value).__class__ is array else self._read(ref) for ref in plan.kept]
+            taken: list[Any] = []
+            try:
+                for ref in plan.donated:
+                    value = ref.value
+                    if value.__class__ is array:  # the usual case, without a call
+                        ref.value = None
+                        if getrefcount(value) <= ALONE:
+                            taken.append(value)
+                            continue
+                        ref.value = value
+                    value = None
+                    taken.append(self._take(ref))
+                value = None
+                results, new = form.call(values, self._constants, kept, taken, *more)
+            except BaseException:
+                for ref, value in zip(plan.donated, taken):
+                    if not value.is_deleted():
+                        ref.value = value
+                raise
+            for ref, value in zip(plan.written, new):
+                ref.value = value
+        finally:
+            for release in plan.release:
+                release()
+        return self._packed(form, results, plan.refs)
+
+    def _places(self, form: Compiled) -> list[Any]:
+        """Where each stream is now; it moves on by what the program draws."""
+        places = []
+        for node, count in zip(self.streams, form.draws):
+            attrs = node.op.attrs
+            taken = generator(node.fn.state, attrs["seed"], attrs["seed2"]).reserve_outputs(count)
+            counter = taken.counter
+            places.append(np.array([taken.key, counter & 0xFFFFFFFFFFFFFFFF, counter >> 64], np.uint64))
+        return places
+
+    def _put(self, value: Any) -> Any:
+        import jax
+
+        return jax.device_put(value, self.device)
+
+    def _read(self, ref: Ref) -> Any:
+        """A variable's value on the device; from now on it lives there."""
+        value = ref.value
+        if value is None:
+            value = ref.peek()
+        if backend.is_device_array(value):
+            return value
+        with ref.lock:
+            value = ref.value
+            if value is None:
+                raise Changed
+            if not backend.is_device_array(value):
+                value = ref.value = self._put(value)
+        return value
+
+    def _take(self, ref: Ref) -> Any:
+        """A variable's value, which belongs to nobody else: it will be written over. The lock is held."""
+        value = ref.value
+        if value is None:
+            raise Changed
+        if not backend.is_device_array(value):
+            value = self._put(value)
+        ref.value = None
+        if sys.getrefcount(value) > ALONE:
+            import jax.numpy as jnp
+
+            value = jnp.copy(value)
+        return value
+
+    def _packed(self, form: Compiled, results: list[Any], refs: list[Ref]) -> tuple:
+        return tuple(
+            results[what] if kind == "value" else what if kind == "known" else refs[what] for kind, what in form.outputs
+        )
+
+    def _on_host(self, ctx: Any, stop: Any, inputs: tuple) -> tuple:
+        if self.regenerate is not None:
+            self.regenerate()
+        return self.host(ctx, stop, *[backend.to_host(v) for v in inputs])
+
+
+class Seen(NamedTuple):
+    """What came in: the key of its form, the description to compile one from, the variables, positions of values and of variables."""
+
+    key: Any
+    given: Given
+    refs: list[Ref]
+    positions: tuple[list[int], list[int]]
+    shapes: list[tuple[int, ...]]
+
+
+class Plan(NamedTuple):
+    """A form and the variables it works on: positions of values and of variables among the inputs, what these were, and the variables by what
+    happens to them."""
+
+    form: Compiled
+    plain: list[int]
+    variables: list[int]
+    shapes: list[tuple[int, ...]]
+    objects: list[Any]
+    version: int
+    refs: list[Ref]
+    acquire: list[Callable[[], Any]]  # of the locks of what is written, in one order for everybody
+    release: list[Callable[[], Any]]
+    written: list[Ref]
+    kept: list[Ref]
+    donated: list[Ref]
+
+
+def _references_of_a_local() -> int:
+    box = [object()]
+    value = box.pop()
+    return sys.getrefcount(value)
+
+
+ALONE = _references_of_a_local()
+
+
+class Changed(Exception):
+    """A variable lost its value between two looks."""
+
+
+def device_error(error: Exception) -> errors.OpError:
+    """An XLA run-time error as TF's class for it."""
+    text = str(error)
+    for word, cls in (
+        ("RESOURCE_EXHAUSTED", errors.ResourceExhaustedError),
+        ("INVALID_ARGUMENT", errors.InvalidArgumentError),
+        ("FAILED_PRECONDITION", errors.FailedPreconditionError),
+        ("UNIMPLEMENTED", errors.UnimplementedError),
+    ):
+        if word in text:
+            return cls(text)
+    return errors.InternalError(f"XLA: {type(error).__name__}: {text}")

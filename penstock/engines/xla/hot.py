@@ -1,0 +1,263 @@
+"""Programs of CPUs: compiled in the background, timed against generated Python in real steps, kept if they are faster."""
+
+from __future__ import annotations
+
+import sys
+import time
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from penstock.engines.xla import backend
+from penstock.engines.xla.device import ALONE, Changed, DeviceProgram, Plan
+from penstock.engines.xla.program import MOST_SHAPES, Compiled, Given, Program
+from penstock.graph import spec
+from penstock.ops.resources import Ref, hold, raw_value
+
+_HOST, _XLA = "host", "xla"
+JAX_ERRORS = (RuntimeError, TypeError)
+"""What a compiled program may raise. Kernels raise OpErrors, ValueErrors and the like in the host's form, which are not among them."""
+
+
+class Contest:
+    """Two forms of one segment for one combination of shapes. `choice` is None until one has won."""
+
+    __slots__ = ("choice", "form", "python", "turn", "xla")
+
+    def __init__(self) -> None:
+        self.choice: str | None = None
+        self.form: Compiled | None = None
+        self.turn = 0
+        self.python = self.xla = float("inf")
+
+    def decide(self, program: Program) -> None:
+        """The faster form wins."""
+        self.choice = _XLA if self.xla < self.python else _HOST
+        backend.log.debug("%s: Python %.0f us, XLA %.0f us", program.describe(), self.python / 1e3, self.xla / 1e3)
+
+    def compile(self, program: Program, key: Any, given: Given) -> None:
+        """Gets XLA's form; without one, Python has won."""
+        form = None
+        try:
+            form = program.form_for(key, given)
+        except Exception as error:
+            if spec.enabled:
+                raise
+            # Whatever XLA cannot do, Python can: a step must not fail for it.
+            backend.log.warning("Not compiled by XLA: %s (%s: %s)", program.describe(), type(error).__name__, error)
+        if form is None:
+            self.choice = _HOST
+        self.form = form
+
+
+class Contests(dict[Any, Contest]):
+    """The contests of a program, by the key of its forms. With `eager`, XLA is compiled at once and wins if it can."""
+
+    def __init__(self, eager: bool) -> None:
+        super().__init__()
+        self.eager = eager
+
+    def begin(self, program: Program, key: Any, given: Given) -> Contest:
+        """The contest for shapes that have not been there yet."""
+        contest = Contest()
+        if len(self) >= MOST_SHAPES or not backend.is_available():
+            contest.choice = _HOST
+            if len(self) < 4 * MOST_SHAPES:  # later ones are not even remembered
+                self[key] = contest
+            return contest
+        self[key] = contest
+        if self.eager:
+            contest.compile(program, key, given)
+            contest.choice = contest.choice or _XLA
+        else:
+            # Not worth finishing for a program that is gone by then.
+            found = weakref.ref(program)
+            backend.in_background(lambda: (alive := found()) and contest.compile(alive, key, given))
+        return contest
+
+
+def _in_range(checks: tuple[tuple[int, int], ...], inputs: Sequence[Any]) -> bool:
+    """Whether all indices are. If not, the host's form reports it."""
+    for position, bound in checks:
+        indices = inputs[position]
+        if indices.size == 1:
+            if not 0 <= indices.item() < bound:
+                return False
+        elif indices.size and not (0 <= indices.min() and indices.max() < bound):
+            return False
+    return True
+
+
+class HotProgram(Program):
+    """A segment on a CPU: runs as generated Python until XLA's form is compiled, then both are timed, and the faster one stays."""
+
+    reports = True
+    TRIALS = 7
+
+    def __init__(self, *args: Any, eager: bool = False) -> None:
+        super().__init__(*args)
+        self.contests = Contests(eager)
+
+    def __call__(self, ctx: Any, stop: Any, *inputs: Any) -> tuple:
+        values = [value.peek() if isinstance(value, Ref) else value for value in inputs]
+        try:
+            key = tuple([value.shape for value in values])
+        except AttributeError:  # a variable without a value
+            return self.host(ctx, stop, *inputs)
+        contest = self.contests.get(key)
+        if contest is None:
+            contest = self.contests.begin(self, key, Given(list(zip(self.inputs, key)), [], [], ()))
+        choice = contest.choice
+        form = contest.form
+        if choice is _HOST or form is None or (form.checks and not _in_range(form.checks, values)):
+            return self.host(ctx, stop, *inputs)
+        try:
+            return self._through_xla(form, values) if choice is _XLA else self._trial(contest, ctx, stop, inputs, values)
+        except JAX_ERRORS as error:
+            # Nothing has been changed yet, so Python can have the last word.
+            contest.choice = _HOST
+            backend.log.warning("XLA failed, and is not used any more here: %s: %s (%s)", self.describe(), type(error).__name__, error)
+            return self.host(ctx, stop, *inputs)
+
+    def _through_xla(self, form: Any, values: list[Any]) -> tuple:
+        if self._constants is None:
+            self._constants = [a for _, a in self.large]
+        with backend.x64():
+            results, _ = form.call(values, self._constants, [], [])
+        return tuple(
+            [np.asarray(results[what])[()] if kind == "value" else what for kind, what in form.outputs]
+        )
+
+    def _trial(self, contest: Contest, ctx: Any, stop: Any, inputs: tuple, values: list[Any]) -> tuple:
+        start = time.perf_counter_ns()
+        if contest.turn & 1:
+            result = self._through_xla(contest.form, values)
+            contest.xla = min(contest.xla, time.perf_counter_ns() - start)
+        else:
+            result = self.host(ctx, stop, *inputs)
+            contest.python = min(contest.python, time.perf_counter_ns() - start)
+        contest.turn += 1
+        if contest.turn >= 2 * self.TRIALS:
+            contest.decide(self)
+        return result
+
+
+class HotStateProgram(DeviceProgram):
+    """A whole step on a CPU, variables and all. As a HotProgram it has to win; then the variables' values live in arrays of XLA's, which it
+    updates in place, until somebody else asks for one (`HeldRef`)."""
+
+    reports = True
+    TRIALS = 8
+
+    def __init__(self, *args: Any, eager: bool = False) -> None:
+        super().__init__(*args)
+        self.contests = Contests(eager)
+
+    def __call__(self, ctx: Any, stop: Any, *inputs: Any) -> tuple:
+        last = self._last
+        if last is not None and last.version == ctx.resources.version:
+            values = [inputs[i] for i in last.plain]
+            if (
+                [inputs[i] for i in last.variables] == last.objects
+                and [v.shape for v in values] == last.shapes
+                and (not last.form.checks or _in_range(last.form.checks, inputs))
+            ):
+                try:
+                    return self._run(last, values)
+                except (Changed, TypeError):
+                    self._last = None
+        n = len(inputs)
+        every = (*inputs, *(node.fn(ctx) for node in self.handles))
+        seen = self._look(ctx, every, n)
+        contest = self.contests.get(seen.key)
+        if contest is None:
+            contest = self.contests.begin(self, seen.key, seen.given)
+        form = contest.form
+        if contest.choice is _HOST or form is None or (form.checks and not _in_range(form.checks, inputs)):
+            return self.host(ctx, stop, *inputs)
+        plan = self._planned(ctx, every, seen, form)
+        if contest.choice is None:
+            return self._trial(contest, plan, ctx, stop, inputs)
+        try:
+            results = self._run(plan, [inputs[i] for i in plan.plain])
+        except (Changed, TypeError):
+            return self.host(ctx, stop, *inputs)
+        self._last = plan
+        return results
+
+    def _trial(self, contest: Contest, plan: Plan, ctx: Any, stop: Any, inputs: tuple) -> tuple:
+        # One form after the other, not in turns: whichever takes over the variables pays for it once.
+        start = time.perf_counter_ns()
+        contest.turn += 1
+        if contest.turn <= self.TRIALS:
+            results = self.host(ctx, stop, *inputs)
+            contest.python = min(contest.python, time.perf_counter_ns() - start)
+            return results
+        try:
+            results = self._run(plan, [inputs[i] for i in plan.plain])
+        except (Changed, TypeError):
+            return self.host(ctx, stop, *inputs)
+        contest.xla = min(contest.xla, time.perf_counter_ns() - start)
+        if contest.turn >= 2 * self.TRIALS:
+            contest.decide(self)
+        return results
+
+    def _know_more(self, given: Given) -> bool:
+        return False
+
+    def _dispatch(self, plan: Plan, values: list[Any]) -> tuple:
+        form = plan.form
+        if self._constants is None:
+            self._constants = [a for _, a in self.large]
+        for acquire in plan.acquire:
+            acquire()
+        try:
+            kept = [self._read(ref) for ref in plan.kept]
+            taken: list[Any] = []
+            try:
+                for ref in plan.donated:
+                    taken.append(self._take(ref))
+                results, new = form.call(values, self._constants, kept, taken)
+                # What was fed may change when the step is over, and errors belong to it.
+                results = [np.asarray(v)[()] for v in results]
+                for value in new[:1]:
+                    value.block_until_ready()
+            except BaseException:
+                for ref, value in zip(plan.donated, taken):
+                    if not value.is_deleted():
+                        hold(ref, value)
+                raise
+            for ref, value in zip(plan.written, new):
+                hold(ref, value)
+        finally:
+            for release in plan.release:
+                release()
+        return self._packed(form, results, plan.refs)
+
+    def _read(self, ref: Ref) -> Any:
+        value = raw_value(ref)
+        if value is None:
+            value = ref.peek()
+            if value is None:
+                raise Changed
+        return value
+
+    def _take(self, ref: Ref) -> Any:
+        value = raw_value(ref)
+        if value is None:
+            raise Changed
+        if backend.is_device_array(value):
+            ref.value = None
+            # A view that somebody has (a fetch, another step) must not change under them.
+            if sys.getrefcount(value) <= ALONE and not _is_seen(value):
+                return value
+        import jax.numpy as jnp
+
+        return jnp.array(value, copy=True)
+
+
+def _is_seen(value: Any) -> bool:
+    """Whether NumPy has a view of the array."""
+    return getattr(value, "_npy_value", None) is not None
