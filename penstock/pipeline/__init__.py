@@ -75,7 +75,7 @@ def compile_step(graph: Graph, signature: Signature, placer: Placer, options: Co
         placement = placer.place(graph)
         trail.add("place", graph)
         placed = run_passes(POST_PLACEMENT, graph, trail)
-        pruned = prune(placed, signature, lambda op: placement.get(op.name) or op.device, options.client_device)
+        pruned = prune(placed, signature, lambda op: placement.get(op.name) or op.device, options.client_device, placer.meets_client)
         trail.add("prune", pruned)
     else:
         pruned = prune(graph, signature, lambda op: op.device, options.client_device)

@@ -86,6 +86,10 @@ class Placer:
         """Why `op` is where it is."""
         return self.reasons.get(op.name) or ("asked for by the graph" if op.device else "no request: the default device")
 
+    def meets_client(self, device: str) -> bool:
+        """Whether feeds and fetches of this device's nodes stand in its own partition."""
+        return device in self.kinds and self.kinds[device].meets_client
+
     # -- groups ---------------------------------------------------------------------------------------------------------
 
     def _groups(self, graph: Graph, fresh: list[Operation]) -> dict[str, list[Operation]]:

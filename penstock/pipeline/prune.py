@@ -22,8 +22,15 @@ CLIENT_DEVICE_INCARNATION = 1
 _RUNTIME_ONLY = frozenset(("_Arg", "_Retval", "_DeviceArg", "_DeviceRetval"))
 
 
-def prune(graph: Graph, signature: Signature, device_of: Callable[[Operation], str], client_device: str) -> Graph:
-    """The part of `graph` that computes `signature`, on the devices that `device_of` gives."""
+def prune(
+    graph: Graph,
+    signature: Signature,
+    device_of: Callable[[Operation], str],
+    client_device: str,
+    meets_client: Callable[[str], bool] = lambda device: False,
+) -> Graph:
+    """The part of `graph` that computes `signature`, on the devices that `device_of` gives. `meets_client` says which devices beside the client's
+    take fed values and give fetched ones themselves."""
     fed = {find_tensor(graph, name, "feed"): i for i, name in enumerate(signature.feeds)}
     if len(fed) != len(signature.feeds):
         twice = next(n for n in signature.feeds if list(signature.feeds).count(n) > 1)
@@ -49,7 +56,7 @@ def prune(graph: Graph, signature: Signature, device_of: Callable[[Operation], s
     feed_device = dict(signature.feed_devices)
     for tensor, index in fed.items():
         device = feed_device.get(signature.feeds[index]) or _home(
-            {device_of(c) for c in tensor._consumers or () if c in keep}, signature, client_device
+            {device_of(c) for c in tensor._consumers or () if c in keep}, signature, client_device, meets_client
         )
         node = _feed_node(copier.graph, tensor, index, signature, device)
         copier.tensors[tensor] = node.outputs[0]
@@ -73,18 +80,17 @@ def prune(graph: Graph, signature: Signature, device_of: Callable[[Operation], s
             raise errors.InvalidArgumentError(f"Requested Tensor connection between nodes {names} would create a cycle.") from error
     fetch_device = dict(signature.fetch_devices)
     for index, tensor in enumerate(fetched):
-        device = fetch_device.get(signature.fetches[index]) or _home({copier.tensors[tensor].op.device}, signature, client_device)
+        device = fetch_device.get(signature.fetches[index]) or _home(
+            {copier.tensors[tensor].op.device}, signature, client_device, meets_client
+        )
         _fetch_node(new, copier.tensors[tensor], tensor, index, signature, device)
     return new
 
 
-def _home(devices: set[str], signature: Signature, client_device: str) -> str:
-    """Where a feed or a fetch is: the client's device, unless all that has to do with it is on one GPU, which takes and gives values by itself."""
-    if len(devices) == 1 and not signature.through_rendezvous:
-        only = next(iter(devices))
-        if "/device:GPU:" in only:
-            return only
-    return client_device
+def _home(devices: set[str], signature: Signature, client_device: str, meets_client: Callable[[str], bool]) -> str:
+    """Where a feed or a fetch is: the client's device, unless all that has to do with it is on one device that meets the client itself."""
+    only = next(iter(devices)) if len(devices) == 1 else ""
+    return only if only and not signature.through_rendezvous and meets_client(only) else client_device
 
 
 def find_tensor(graph: Graph, name: str, role: str) -> Tensor:

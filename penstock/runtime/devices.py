@@ -66,6 +66,7 @@ class DeviceType:
     name = "CPU"
     priority = 70
     memory_limit = 256 << 20  # what TF reports for every CPU
+    meets_client = False  # whether it takes fed values and gives fetched ones itself, without a transfer from or to the client's device
     splits_memory = True  # whether edges between host and device memory become transfers; a CPU has only one memory
 
     def count(self, config: Any) -> int:

@@ -64,6 +64,7 @@ class GpuType(DeviceType):
 
     name = "GPU"
     priority = 210
+    meets_client = True
     splits_memory = False  # values cross between host and device by themselves
 
     def default_count(self) -> int:
