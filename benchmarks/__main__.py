@@ -21,7 +21,7 @@ from benchmarks.table import OURS, PEERS, PLAIN, THEIRS, Effort, Row
 from benchmarks.timing import load  # noqa: F401  (benchmarks written before timing.py had it import it from here)
 from benchmarks.workers import Failed, Pool
 
-PARTS = ("table", "first", "memory", "scaling")
+PARTS = report.SECTIONS
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -20,8 +20,8 @@ OPENVINO_BAR = 1.3
 NOISY = 0.1
 """From this share of the machine in other hands on, a row's times are doubtful."""
 WIDTH = 24
-BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
-"""`make bench` replaces what stands between these lines of the page; the rest of it is written by hand."""
+SECTIONS = ("table", "first", "memory", "scaling")
+"""Parts of the page, each between two marks of its own: a run of the driver replaces those that it measured. The rest is written by hand."""
 
 
 @dataclass
@@ -74,32 +74,42 @@ def _spread(row: Row) -> str:
 # -- the page -----------------------------------------------------------------------------------------------------------
 
 
-def markdown(results: Results) -> str:
-    """The measured part of the page."""
-    parts = [_about(results)]
+def sections(results: Results) -> dict[str, str]:
+    """What was measured, by part of the page."""
+    parts = {}
     if results.rows:
-        parts += ["## Workloads", _table(results), "### Reading the table", _reading(results)]
+        parts["table"] = [_about(results), "## Workloads", _table(results), "### Reading the table", _reading(results)]
     if results.firsts:
-        parts += ["## First result", _firsts(results.firsts)]
+        parts["first"] = ["## First result", _firsts(results.firsts), _when(results)]
     if results.footprints:
-        parts += ["## Peak memory", footprints(results.footprints)]
+        parts["memory"] = ["## Peak memory", footprints(results.footprints), _when(results)]
     if results.curves:
-        parts += ["## How cost grows", _curves(results.curves)]
-    return "\n\n".join(parts) + "\n"
+        parts["scaling"] = ["## How cost grows", _curves(results.curves), _when(results)]
+    return {name: "\n\n".join(texts) for name, texts in parts.items()}
 
 
 def write(path: str, results: Results) -> None:
-    """Puts the measured part into the page at `path`, between its two marks; makes the page if there is none."""
-    text = markdown(results)
-    page = f"# Performance\n\n{BEGIN}\n{END}\n"
+    """Puts what was measured into the page at `path`, between the marks of its parts; makes the page if there is none."""
+    page = "# Performance\n\n" + "\n".join("\n".join(marks(name)) for name in SECTIONS) + "\n"
     if os.path.exists(path):
         with open(path, encoding="utf-8") as file:
             page = file.read()
-    if BEGIN not in page or END not in page:
-        raise ValueError(f"{path} has no lines {BEGIN} and {END} to write between")
-    start, end = page.index(BEGIN) + len(BEGIN), page.index(END)
+    for name, text in sections(results).items():
+        begin, end = marks(name)
+        if begin not in page or end not in page:
+            raise ValueError(f"{path} has no lines {begin} and {end} to write between")
+        page = f"{page[: page.index(begin) + len(begin)]}\n\n{text}\n\n{page[page.index(end) :]}"
     with open(path, "w", encoding="utf-8") as file:
-        file.write(f"{page[:start]}\n\n{text}\n{page[end:]}")
+        file.write(page)
+
+
+def marks(name: str) -> tuple[str, str]:
+    """The lines around a part of the page."""
+    return f"<!-- measured, {name}: begin -->", f"<!-- measured, {name}: end -->"
+
+
+def _when(results: Results) -> str:
+    return f"Measured {results.when} on the same machine."
 
 
 def _about(results: Results) -> str:

@@ -205,8 +205,8 @@ def results():
 
 
 def test_the_page_says_what_was_measured():
-    text = report.markdown(results())
-    assert text == report.markdown(results())
+    text = "\n".join(report.sections(results()).values())
+    assert report.sections(results()) == report.sections(results())
     assert "Measured 2030-01-02 03:04 UTC" in text
     assert "Penstock 1.0, TensorFlow 2.21.0, Python " in text
     assert "Not there: PyTorch (not installed)." in text
@@ -218,7 +218,7 @@ def test_the_page_says_what_was_measured():
 
 
 def test_the_page_says_what_is_behind():
-    text = report.markdown(results())
+    text = "\n".join(report.sections(results()).values())
     assert "2 of 5 workloads reach their bar" in text
     assert "Slower than TensorFlow: slow one (0.50x)." in text
     assert "Slower than TensorFlow without the `xla` extra: quick one (0.69x)." in text
@@ -230,7 +230,7 @@ def test_the_page_says_what_is_behind():
 
 
 def test_every_row_of_the_table_has_the_same_number_of_cells():
-    lines = [x for x in report.markdown(results()).splitlines() if x.startswith("|")]
+    lines = [x for x in "\n".join(report.sections(results()).values()).splitlines() if x.startswith("|")]
     tables = {x.count("|") - x.count("\\|") for x in lines}
     assert len(tables) == 3, "one number for the table of workloads, one for first results, one for memory"
 
@@ -245,9 +245,13 @@ def test_a_picture_of_a_curve():
     assert "no answer" in rows[6]
 
 
+def empty_page() -> str:
+    return "\n".join(f"{begin}\nlast year's {name}\n{end}\n" for name in report.SECTIONS for begin, end in [report.marks(name)])
+
+
 def test_writing_keeps_what_is_written_by_hand(tmp_path):
     page = tmp_path / "performance.md"
-    page.write_text(f"# Title\n\nby hand\n\n{report.BEGIN}\nfrom last year\n{report.END}\n\nafter\n")
+    page.write_text(f"# Title\n\nby hand\n\n{empty_page()}\nafter\n")
     report.write(str(page), results())
     report.write(str(page), results())
     text = page.read_text()
@@ -258,9 +262,20 @@ def test_writing_keeps_what_is_written_by_hand(tmp_path):
         report.write(str(page), results())
 
 
+def test_writing_keeps_parts_that_were_not_measured(tmp_path):
+    page = tmp_path / "performance.md"
+    page.write_text(empty_page())
+    everything = results()
+    report.write(str(page), report.Results(curves=everything.curves))
+    text = page.read_text()
+    assert "## How cost grows" in text and "last year's scaling" not in text
+    assert "last year's table" in text and "last year's memory" in text and "last year's first" in text
+
+
 def test_the_documentation_has_the_marks():
     text = (ROOT / "docs" / "performance.md").read_text()
-    assert text.index(report.BEGIN) < text.index(report.END)
+    places = [text.index(mark) for name in report.SECTIONS for mark in report.marks(name)]
+    assert places == sorted(places)
 
 
 # -- what is registered -------------------------------------------------------------------------------------------------
