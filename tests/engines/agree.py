@@ -149,15 +149,22 @@ def outcomes(program: Program, mode: Mode) -> list[Outcome]:
     options = tf.RunOptions(timeout_in_ms=60000) if mode.deadline else None
     result = []
     with setting(mode), tf.Session(graph=program.graph, config=tf.ConfigProto(device_count={"CPU": program.devices})) as sess:
-        sess.run(program.init)
+        try:
+            sess.run(program.init)
+        except errors.OpError as error:  # a graph that cannot be placed fails at once, whatever is run
+            return [Outcome("init", _failure(error), [])]
         for run in program.runs:
             values: Any
             try:
                 values = sess.run(run.fetches, run.feeds, options=options)
             except errors.OpError as error:
-                values = Failure(type(error).__name__, error.op.name if error.op is not None else "", error.message)
+                values = _failure(error)
             result.append(Outcome(run.what, values, sess.run(program.reads) if program.reads else []))
     return result
+
+
+def _failure(error: errors.OpError) -> Failure:
+    return Failure(type(error).__name__, error.op.name if error.op is not None else "", error.message)
 
 
 @contextlib.contextmanager

@@ -2,10 +2,11 @@
 
 A product of two 64x64 matrices takes 5 us, too little to hand it to another thread, and TensorFlow computes such products on all cores. Products
 of the same shape that do not wait for each other become one statement: matrices are laid side by side (constants once, others when the line
-runs), NumPy multiplies a batch of them in one call without the interpreter's lock, and batches go to as many threads as there are.
+runs), and a batch of them is multiplied in one call without the interpreter's lock.
 
-NumPy calls BLAS once for each matrix of a batch, as it does for a single one, so that results are bit for bit the same. Products that are big enough for
-BLAS or oneDNN to use several threads by themselves stay as they are.
+With oneDNN a group is one call of its batched product, whose threads meet in a few microseconds. Without it (or where the products are added
+up as they come), NumPy multiplies batches on our own threads; it calls BLAS once for each matrix of a batch, as it does for a single one, so that
+results are bit for bit the same. Products that are big enough for BLAS or oneDNN to use several threads by themselves stay as they are.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from penstock.engines.memory import keep_freed_memory
+from penstock.engines.onednn.batches import batched_product
 from penstock.engines.python import elementwise, parallel
 from penstock.engines.python.elementwise import Fused
 from penstock.engines.python.expressions import is_pure, variables_read
@@ -156,6 +158,8 @@ def _group(batch: list, root: Root, constants: dict[Tensor, Any]) -> Products | 
         else:
             sides.append("moved")
             inputs += tensors
+    if not any(side == "moved" if isinstance(side, str) else side.ndim == 3 for side in sides):
+        return None  # the same product again and again: each has its own result, which may be written over
     return Products(nodes, (sides[0], sides[1]), inputs, [n.op.outputs[0] for n in nodes])
 
 
@@ -185,6 +189,7 @@ class Runner:
         self.across = (op.attrs["transpose_a"], op.attrs["transpose_b"])
         self.dims: tuple[int, ...] = op.outputs[0].dims  # type: ignore[assignment]
         self.dtype = op.outputs[0].dtype.np
+        self.together = None if self.adds is not None else self._through_onednn(op)
         self.batch = max(1, BATCH // _work(op, op.inputs[0], op.inputs[1]), -(-self.count // BATCHES))
 
     def __call__(self, *values: Any) -> Any:
@@ -195,6 +200,11 @@ class Runner:
             del waiting[:n]
         if not all(v.flags.c_contiguous for v in values):
             return self._one_by_one(operands)
+        if self.together is not None:
+            found = self.together(*(_batch(operand) for operand in operands))
+            if found is not None:
+                return found
+            self.together = None
         result = np.empty((self.count, *self.dims), self.dtype)
         total = None if self.adds is None else _Total(result, self.batch)
         size = self.batch
@@ -209,6 +219,15 @@ class Runner:
 
         parallel.parallel_for(-(-self.count // size), work)
         return result if total is None else (total.value,)
+
+    def _through_onednn(self, op: Operation) -> Callable[..., np.ndarray | None] | None:
+        """The batched product, if oneDNN is there."""
+        shapes = []
+        for side, tensor in zip(self.sides, op.inputs):
+            dims: Any = tensor.dims
+            is_one = side == "shared" if isinstance(side, str) else side.ndim == 2
+            shapes.append(dims if is_one else (self.count, *dims))
+        return batched_product(*shapes, *self.across, self.dtype)
 
     def _one_by_one(self, operands: list[Any]) -> list[Any]:
         """Matrices that BLAS would read across: their products are not the same, bit for bit, when they are moved."""
@@ -247,6 +266,15 @@ class _Total:
                 part[0] += self.value
             np.add.reduce(part, axis=0, out=self.value)
             self._next += 1
+
+
+def _batch(operand: Any) -> np.ndarray:
+    """All matrices of one side, side by side, or the only one."""
+    if isinstance(operand, np.ndarray):
+        return operand
+    if len(operand) == 1:
+        return operand[0]
+    return np.concatenate(operand).reshape(len(operand), *operand[0].shape)
 
 
 def _part(operand: Any, start: int, stop: int, across: bool) -> np.ndarray:
