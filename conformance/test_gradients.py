@@ -289,10 +289,11 @@ def test_same_graph(name):
 
 # TF crashes (transposes of scalars), reads memory that it never wrote (sparse segments, depthwise filters without input), or
 # rounds float16 in another order (Einsum); samples at a pole (Zeta) or whose inputs are no real pooling (MaxPoolGrad) prove nothing.
+# TF differentiates BlockLSTMV2 with the gates in the order of BlockLSTM, which is wrong.
 NOT_COMPARED = {
     "ConjugateTranspose", "Transpose", "SparseSegmentMean", "SparseSegmentMeanWithNumSegments", "SparseSegmentSqrtN",
     "SparseSegmentSqrtNWithNumSegments", "SparseSegmentSum", "SparseSegmentSumWithNumSegments", "DepthwiseConv2dNative", "Einsum", "Zeta",
-    "MaxPoolGrad", "MaxPoolGradV2",
+    "MaxPoolGrad", "MaxPoolGradV2", "BlockLSTMV2",
 }  # fmt: skip
 
 

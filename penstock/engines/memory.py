@@ -3,7 +3,8 @@
 glibc asks the kernel for every block of more than 32 MB anew and gives it back when it is freed, so that each use pays for clearing
 all of its pages: filling a new array of 100 MB takes three times as long as filling an old one. A step of a training program makes
 and frees the same arrays again and again. So the process is told, once, to keep freed memory: what a step needed, the next step
-finds. TensorFlow's own allocator does the same. PENSTOCK_KEEP_MEMORY=0 leaves the C library as it is.
+finds. TensorFlow's own allocator does the same. And the C library gives every thread a heap of its own, so that each thread that ever
+made large arrays would keep as much; from then on new threads share one. PENSTOCK_KEEP_MEMORY=0 leaves the C library as it is.
 """
 
 from __future__ import annotations
@@ -108,7 +109,7 @@ if hasattr(os, "register_at_fork"):
 
 # -- freed memory -------------------------------------------------------------------------------------------------------
 
-_M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
+_M_TRIM_THRESHOLD, _M_MMAP_MAX, _M_ARENA_MAX = -1, -4, -8
 _done = False
 
 
@@ -122,7 +123,8 @@ def keep_freed_memory() -> bool:
     mallopt = ctypes.CDLL(None).mallopt
     # No block comes from the kernel alone, and the end of the heap goes back only if a quarter of the machine's memory is free there.
     most = min(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 4, (1 << 31) - 1)
-    _done = bool(mallopt(_M_MMAP_MAX, 0) and mallopt(_M_TRIM_THRESHOLD, ctypes.c_int(most)))
+    # One heap for all threads: what one thread has freed, another one finds. Arrays are made under the GIL, so that nobody waits for it.
+    _done = bool(mallopt(_M_MMAP_MAX, 0) and mallopt(_M_TRIM_THRESHOLD, ctypes.c_int(most)) and mallopt(_M_ARENA_MAX, 1))
     return _done
 
 

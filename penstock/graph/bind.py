@@ -18,6 +18,7 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from penstock import errors
+from penstock.dtypes import DType
 from penstock.graph.ir import Operation
 from penstock.graph.opdef import OpDef
 
@@ -84,7 +85,8 @@ def bind(op: Operation, state: Callable[[str], SimpleNamespace] | None = None) -
         fn = functools.partial(fn, **keywords)
     if any(arg.is_list for arg in opdef.inputs):
         fn = _grouped(fn, input_ranges(op), plan.is_async + plan.needs_ctx)
-    if opdef.name in FAST:
+    name = opdef.name
+    if name in FAST and (name not in FAST_TYPES or _has_type(op, FAST_TYPES[name])):
         fn = _faster(op, fn)
     return Bound(fn, plan.needs_ctx, plan.is_async, opdef.plain_output)
 
@@ -98,11 +100,24 @@ for this node, or None. What it gives calls `kernel` itself for inputs that it d
 
 FAST: dict[str, dict[str, Maker]] = {}
 """Makers by op type and engine."""
+FAST_TYPES: dict[str, DType] = {}
+"""Op types whose makers take only nodes with an attribute of that type: there is no need to ask them about others."""
 
 
-def offer(op_type: str, engine: str, maker: Maker) -> None:
-    """Offers an engine's kernel for an op on CPUs. Makers are asked when a node is bound, in the order in which they were offered."""
+def offer(op_type: str, engine: str, maker: Maker, only: DType | None = None) -> None:
+    """Offers an engine's kernel for an op on CPUs. Makers are asked when a node is bound, in the order in which they were offered;
+    with `only`, about nodes that have to do with that type."""
+    if only is None:
+        FAST_TYPES.pop(op_type, None)
+    elif op_type not in FAST:
+        FAST_TYPES[op_type] = only
     FAST.setdefault(op_type, {})[engine] = maker
+
+
+def _has_type(op: Operation, dtype: DType) -> bool:
+    attrs = op.attrs
+    found = attrs.get("T")
+    return found is dtype if found is not None else attrs.get("SrcT") is dtype or attrs.get("DstT") is dtype
 
 
 def engine_is_on(name: str) -> bool:

@@ -80,6 +80,23 @@ op("_SumOfProducts(a: N*T, b: N*T) -> (sum: T) [N: int >= 1; T: type in {float, 
    shape=sum_of_products_shape, numpy=sum_of_products_kernel, expensive=True)  # fmt: skip
 
 
+def sum_of_products_and_rows_kernel(a: list[Any], b: list[Any]) -> list[Any]:
+    rows = np.add.reduce(b[0], 0)
+    for y in b[1:]:
+        rows += np.add.reduce(y, 0)
+    return [sum_of_products_kernel(a, b), rows]
+
+
+def sum_of_products_and_rows_shape(c: Any) -> list[Dims]:
+    dims = sum_of_products_shape(c)
+    return [dims, dims[1:]]  # type: ignore[index]
+
+
+# ... together with the gradient of the bias behind these products: the sum of the rows of all b.
+op("_SumOfProductsAndRows(a: N*T, b: N*T) -> (sum: T, rows: T) [N: int >= 1; T: type in {float, double}]",
+   shape=sum_of_products_and_rows_shape, numpy=sum_of_products_and_rows_kernel, expensive=True)  # fmt: skip
+
+
 def matmul_columns_kernel(a: Any, b: Any, *, start: int, count: int) -> Any:
     if b.ndim == 2 and len(b) < start + count:  # a claimed shape was wrong
         raise InvalidArgumentError(f"Expected size[1] in [0, {max(len(b) - start, 0)}], but got {count}")
@@ -277,3 +294,12 @@ op("Cross(a: T, b: T) -> (product: T) [T: type in REALS]",
    samples=[dict(a=ints(3), b=ints(3)), dict(a=normal(2, 3), b=normal(2, 3)), dict(a=empty(0, 3), b=empty(0, 3))],
    errors=[(dict(a=normal(2), b=normal(2)), FailedPreconditionError, "Cross-products are only defined for 3-element vectors."),
            (dict(a=normal(3), b=normal(1, 3)), InvalidArgumentError, "Both inputs must be of same shape")])  # fmt: skip
+
+
+def scaled_batch_matmul_kernel(x: Any, y: Any, *, adj_x: bool, adj_y: bool, scale: float) -> Any:
+    return batch_matmul_v2_kernel(x, y, adj_x=adj_x, adj_y=adj_y) * np.float32(scale)
+
+
+# What the optimiser makes of a batch of products and a number.
+op("_ScaledBatchMatMul(x: T, y: T) -> (output: T) [T: type in {float}; adj_x: bool = false; adj_y: bool = false; scale: float = 1.0]",
+   shape=batch_matmul_v2_shape, numpy=scaled_batch_matmul_kernel, expensive=True)  # fmt: skip

@@ -210,9 +210,10 @@ class HeldRef(Ref):
         self.__class__ = Ref  # type: ignore[assignment]
 
 
-def raw_value(ref: Ref) -> Any:
-    """What the variable holds, in whatever form."""
-    return _RAW.__get__(ref)
+raw_value: Callable[[Ref], Any] = _RAW.__get__
+"""What the variable holds, in whatever form."""
+put_raw: Callable[[Ref, Any], None] = _RAW.__set__
+"""Makes something the variable's value, in whatever form. Call with the lock held; see `hold`."""
 
 
 def hold(ref: Ref, value: Any) -> None:

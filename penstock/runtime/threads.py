@@ -196,7 +196,7 @@ class _Shared:
         self._done.wait()
 
 
-_intra_op = WorkPool(1 << 30, "penstock-intra-op", idle_seconds=5.0)
+_intra_op = WorkPool(max(1, cpu_count() - 1), "penstock-intra-op", idle_seconds=5.0)  # all loops share them: more would only be in each other's way
 _intra_op_limit = 0
 
 
@@ -204,6 +204,7 @@ def limit_intra_op(number: int) -> None:
     """At most `number` threads work on one loop from now on, in the whole process; 0: one per CPU."""
     global _intra_op_limit
     _intra_op_limit = number
+    _intra_op.num_threads = max(1, (number or cpu_count()) - 1)
 
 
 def parallel_for(count: int, work: Callable[[int], Any]) -> None:

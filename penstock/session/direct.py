@@ -393,9 +393,11 @@ def _apply_intra_op_threads(proto: Any) -> None:
         from threadpoolctl import threadpool_limits
 
         from penstock.engines import onednn
+        from penstock.engines.xla.backend import limit_threads as limit_xla_threads
 
         threadpool_limits(limits=number, user_api="blas")
         onednn.set_threads(number)
+        limit_xla_threads(number)
         limit_intra_op(number)
 
 

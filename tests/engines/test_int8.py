@@ -63,19 +63,55 @@ def test_a_zero_outside_of_the_bytes_is_numpys():
 
 
 @pytest.mark.parametrize("is_constant", [True, False])
-def test_sessions_use_it_for_constant_weights(is_constant, monkeypatch):
+def test_sessions_use_it(is_constant, monkeypatch):
     x, w = operands((64, 512), (512, 256), False)
-    calls = []
-    real = int8.Products._matmul
-    monkeypatch.setattr(int8.Products, "_matmul", lambda self, *args: calls.append(1) or real(self, *args))
+    calls, layouts = [], []
+    real, lay_out = int8.ByteMatMul.run, int8._signed
+    monkeypatch.setattr(int8.ByteMatMul, "run", lambda self, *args: calls.append(1) or real(self, *args))
+    monkeypatch.setattr(int8, "_signed", lambda w: layouts.append(1) or lay_out(w))
     with tf.Graph().as_default():
         constant = tf.import_graph_def(_const_graph(w), return_elements=["w:0"], name="")[0]
         weights = constant if is_constant else tf.placeholder_with_default(constant, w.shape)
         image = tf.placeholder(tf.quint8, x.shape)
         out = tf.raw_ops.QuantizedMatMul(a=image, b=weights, min_a=-3.0, max_a=5.0, min_b=-1.0, max_b=1.0)
         with tf.Session() as sess:
-            np.testing.assert_array_equal(sess.run(out, {image: x})[0], quantized_products.int_matmul(x, w, 96, 128))
-    assert bool(calls) == is_constant
+            for _ in range(3):
+                np.testing.assert_array_equal(sess.run(out, {image: x})[0], quantized_products.int_matmul(x, w, 96, 128))
+            if not is_constant:
+                other = w ^ np.uint8(255)
+                np.testing.assert_array_equal(sess.run(out, {image: x, weights: other})[0], quantized_products.int_matmul(x, other, 96, 128))
+    assert len(calls) == (3 if is_constant else 4)
+    assert len(layouts) <= 2 if is_constant else len(layouts) == 4  # a node may be bound twice
+
+
+def test_few_rows_of_changing_weights_are_numpys():
+    x, w = operands((4, 512), (512, 512), False)
+    assert int8.Products(library, "node", is_constant=False)._matmul(x, w, 0, 0) is None
+    assert int8.Products(library, "node")._matmul(x, w, 0, 0) is not None
+
+
+@pytest.mark.parametrize("name", ["QuantizedConv2DPerChannel", "QuantizedConv2DWithBiasSumAndRelu", "QuantizedConv2DWithBiasSumAndReluAndRequantize",
+                                  "QuantizedConv2DWithBiasSignedSumAndReluAndRequantize", "QuantizedMatMulWithBiasAndDequantize"])  # fmt: skip
+def test_forms_are_numpys(name, monkeypatch):
+    """Samples of each form, with oneDNN's product and with NumPy's."""
+    from penstock.graph.opdef import OPS
+    from penstock.ops.cases import cases
+
+    monkeypatch.setattr(int8, "MIN_FLOPS", 0)
+    for case in cases(OPS[name]):
+        results = []
+        for engines in ("onednn", "numpy"):
+            monkeypatch.setenv("PENSTOCK_ENGINES", engines)
+            with tf.Graph().as_default():
+                feeds = {}
+                for arg in case.opdef.inputs:
+                    feeds[arg.name] = tf.placeholder(arg.dtype or case.attrs[arg.type_attr], np.shape(case.inputs[arg.name]))
+                inferred = {arg.type_attr for arg in case.opdef.inputs}
+                out = getattr(tf.raw_ops, name)(**feeds, **{k: v for k, v in case.attrs.items() if k not in inferred})
+                with tf.Session() as sess:
+                    results.append(sess.run(out, {feeds[k]: v for k, v in case.inputs.items()}))
+        for mine, plain in zip(*(r if isinstance(r, tuple) else (r,) for r in results), strict=True):
+            np.testing.assert_array_equal(mine, plain)
 
 
 def _const_graph(array):

@@ -53,3 +53,28 @@ def test_what_one_step_freed_the_next_one_finds(monkeypatch):
     monkeypatch.setenv("PENSTOCK_KEEP_MEMORY", "0")
     kept, faults = run()
     assert not kept and faults >= 24  # 48 MB in pages of 2 MB, or many more of 4 KB
+
+
+SHARED = """
+import resource, threading
+import numpy as np
+from penstock.engines.memory import keep_freed_memory
+print(keep_freed_memory())
+def work():
+    np.empty(48 << 20, np.uint8).fill(1)
+thread = threading.Thread(target=work)
+thread.start()
+thread.join()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+work()
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="glibc's allocator")
+def test_what_one_thread_freed_another_one_finds():
+    done = subprocess.run([sys.executable, "-c", SHARED], capture_output=True, text=True, timeout=60, check=True)
+    kept, grown = done.stdout.split()
+    if kept != "True":
+        pytest.skip("another C library")
+    assert int(grown) < 24 << 10  # KB; an array of its own would be twice that

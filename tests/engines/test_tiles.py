@@ -24,14 +24,15 @@ def data(*shape, seed=0):
 
 
 def test_layer_norm_and_its_gradient_are_two_runs(monkeypatch):
+    """Where somebody reads what is inside; else it is one node (`test_rows.py`)."""
     x = tf.placeholder(tf.float32, [4, 9, 32])
     gamma, beta = (tf.get_variable(n, initializer=data(32, seed=i), use_resource=False) for i, n in enumerate(("gamma", "beta")))
     mean, variance = tf.nn.moments(x, [-1], keepdims=True)
     y = tf.nn.batch_normalization(x, mean, variance, beta, gamma, 1e-6)
     loss = tf.reduce_max(tf.square(y) * 0.5)
-    _, code = both_ways(monkeypatch, [y, loss], {x: data(4, 9, 32)}, tf.global_variables_initializer())
+    _, code = both_ways(monkeypatch, [y, loss, variance], {x: data(4, 9, 32)}, tf.global_variables_initializer())
     assert code.count("def tile_") == 1 and "add_rows_" in code
-    both_ways(monkeypatch, tf.gradients(y * y, [x]), {x: data(4, 9, 32)}, tf.global_variables_initializer())
+    both_ways(monkeypatch, [variance, *tf.gradients(y * y, [x])], {x: data(4, 9, 32)}, tf.global_variables_initializer())
 
 
 def test_softmax_written_as_ops(monkeypatch):

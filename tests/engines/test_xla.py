@@ -208,7 +208,7 @@ def test_products_that_the_optimiser_makes():
 
     from penstock.engines.xla.rules import fused
     from penstock.ops import fused as kernels
-    from penstock.ops.matmul import matmul_columns_kernel, sum_of_products_kernel
+    from penstock.ops.matmul import matmul_columns_kernel, sum_of_products_and_rows_kernel, sum_of_products_kernel
 
     rng = np.random.default_rng(0)
     a, b, bias = (rng.standard_normal(shape).astype(np.float32) for shape in ((4, 5), (5, 6), (6,)))
@@ -220,6 +220,27 @@ def test_products_that_the_optimiser_makes():
     np.testing.assert_allclose(fused.matmul_columns(a, b.T, start=1, count=3), matmul_columns_kernel(a, b.T, start=1, count=3), rtol=1e-5)
     pairs = [rng.standard_normal((4, 3)).astype(np.float32) for _ in range(3)], [rng.standard_normal((4, 2)).astype(np.float32) for _ in range(3)]
     np.testing.assert_allclose(fused.sum_of_products(*pairs), sum_of_products_kernel(*pairs), rtol=1e-5)
+    for found, expected in zip(fused.sum_of_products_and_rows(*pairs), sum_of_products_and_rows_kernel(*pairs), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_normalised_rows_that_the_optimiser_makes():
+    from penstock.engines.xla.rules import fused
+    from penstock.ops import row_norms
+    from penstock.ops.matmul import scaled_batch_matmul_kernel
+
+    rng = np.random.default_rng(0)
+    x, dy, scale, offset = (rng.standard_normal(shape).astype(np.float32) for shape in ((2, 3, 8), (2, 3, 8), (8,), (8,)))
+    forward = row_norms.layer_norm_kernel(x, scale, offset, epsilon=1e-3)
+    results = [(fused.layer_norm(x, scale, offset, epsilon=1e-3), forward)]
+    rest = (dy, x, scale, *forward[1:])
+    results.append((fused.layer_norm_grad(*rest, epsilon=1e-3), row_norms.layer_norm_grad_kernel(*rest, epsilon=1e-3)))
+    results.append(([fused.softmax_grad(dy, x)], [row_norms.softmax_grad_kernel(dy, x)]))
+    options = {"adj_x": False, "adj_y": True, "scale": 0.25}
+    results.append(([fused.scaled_batch_matmul(x, dy, **options)], [scaled_batch_matmul_kernel(x, dy, **options)]))
+    for found, expected in results:
+        for a, b in zip(found, expected, strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
 
 
 def test_types_of_results(monkeypatch, calls):

@@ -155,3 +155,39 @@ def test_static_shapes():
             tf.raw_ops.QuantizeV2(input=tf.placeholder(tf.float32, [2]), min_range=0.0, max_range=1.0, T=tf.quint8, axis=-2)
         with pytest.raises(ValueError, match="rank 4"):
             tf.nn.quantized_max_pool(tf.placeholder(tf.quint8, [4, 4, 1]), 0.0, 1.0, [1, 2, 2, 1], [1, 2, 2, 1], "SAME")
+
+
+# -- forms that TensorFlow 2.21 cannot run (its kernels of sums end the process) ------------------------------------------
+
+
+def convolved(name, **more):
+    """One pixel, one channel: 10 steps of 6 / 255 times 20 steps of 0.5 / 127, with bias 0.25 and a summand."""
+    image, weights = np.full((1, 1, 1, 1), 10, np.uint8), np.full((1, 1, 1, 1), 20, np.int8)
+    return run(
+        lambda: getattr(tf.raw_ops, name)(
+            input=quantised(image, tf.quint8), filter=quantised(weights, tf.qint8), bias=[0.25], min_input=0.0, max_input=6.0, min_filter=-0.5, max_filter=0.5,
+            strides=[1, 1, 1, 1], padding="SAME", **{k: v() if callable(v) else v for k, v in more.items()},
+        )
+    )  # fmt: skip
+
+
+REAL = 10 * 6 / 255 * 20 * 0.5 / 127 + 0.25
+
+
+def test_real_summands_are_added_in_steps_of_the_product():
+    step = 6 / 255 * 0.5 / 127
+    for summand in (1.5, -3.0):
+        output, low, high = convolved("QuantizedConv2DWithBiasSumAndRelu", summand=np.full((1, 1, 1, 1), summand, np.float32))
+        assert output.ravel().tolist() == [max(0, round(REAL / step) + round(summand / step))]
+        assert high == -low
+
+
+def test_quantised_summands_are_added_before_rounding():
+    frozen = dict(min_freezed_output=0.0, max_freezed_output=5.1)
+    steps = np.full((1, 1, 1, 1), 100, np.uint8)
+    output, low, high = convolved("QuantizedConv2DWithBiasSumAndReluAndRequantize", summand=lambda: quantised(steps, tf.quint8), min_summand=0.0, max_summand=2.0, **frozen)
+    assert output.ravel().tolist() == [round((REAL + 100 * 2.0 / 255) / 0.02)]
+    assert (low, high) == (0.0, np.float32(5.1))
+    steps = np.full((1, 1, 1, 1), -10, np.int8)
+    output, _, _ = convolved("QuantizedConv2DWithBiasSignedSumAndReluAndRequantize", summand=lambda: quantised(steps, tf.qint8), min_summand=-2.0, max_summand=1.0, **frozen)
+    assert output.ravel().tolist() == [round((REAL - 10 * 2.0 / 127) / 0.02)]

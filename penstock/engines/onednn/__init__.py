@@ -6,6 +6,9 @@ plan         layouts and thresholds that all plans share
 conv, matmul, pool, norm, elementwise   plans: a primitive and the reorders around it, run with arrays
 kernels      TF's ops: which nodes and sizes go to oneDNN, and which stay with NumPy
 updates      training ops on large variables, in place
+narrow       elementwise ops on bfloat16
+rnn          layers of LSTM and GRU cells, all steps in one call
+rnn_training   LSTM layers with their gradients
 fused        TF's fused nodes: convolutions and products with bias, batch norm, sum and activation in one call
 
 `install()` offers the kernels to `graph.bind`. Nothing is loaded before a node of such an op is bound, and the library not before a
@@ -17,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from penstock.dtypes import bfloat16
 from penstock.graph.bind import offer
 from penstock.ops import training
 
@@ -26,8 +30,8 @@ COVERED = (
     "Conv3DBackpropFilterV2", "Conv3DBackpropInputV2", "DepthwiseConv2dNative", "DepthwiseConv2dNativeBackpropFilter",
     "DepthwiseConv2dNativeBackpropInput", "FusedBatchNorm", "FusedBatchNormGrad", "FusedBatchNormGradV2", "FusedBatchNormGradV3",
     "FusedBatchNormV2", "FusedBatchNormV3", "LogSoftmax", "MatMul", "MaxPool", "MaxPool3D", "MaxPoolGrad", "Softmax",
-    "_MatMulColumns", "_MklNativeConv2DBackpropFilterWithBias",
-    "_SumOfProducts",
+    "_LayerNorm", "_LayerNormGrad", "_MatMulColumns", "_MklNativeConv2DBackpropFilterWithBias", "_ScaledBatchMatMul", "_SoftmaxGrad",
+    "_SumOfProducts", "_SumOfProductsAndRows",
 )  # fmt: skip
 
 BETWEEN = ("AddN", "AddV2", "Relu", "ReluGrad")
@@ -38,11 +42,21 @@ FUSED = ("_FusedConv2D", "_FusedDepthwiseConv2dNative", "_FusedMatMul")
 BYTES = (
     "QuantizedConv2D", "QuantizedConv2DAndRelu", "QuantizedConv2DAndReluAndRequantize", "QuantizedConv2DAndRequantize",
     "QuantizedConv2DWithBias", "QuantizedConv2DWithBiasAndRelu", "QuantizedConv2DWithBiasAndReluAndRequantize",
+    "QuantizedConv2DPerChannel", "QuantizedConv2DWithBiasSignedSumAndReluAndRequantize", "QuantizedConv2DWithBiasSumAndRelu",
+    "QuantizedConv2DWithBiasSumAndReluAndRequantize", "QuantizedMatMulWithBiasAndDequantize",
     "QuantizedConv2DWithBiasAndRequantize", "QuantizedDepthwiseConv2D", "QuantizedDepthwiseConv2DWithBias",
     "QuantizedDepthwiseConv2DWithBiasAndRelu", "QuantizedDepthwiseConv2DWithBiasAndReluAndRequantize", "QuantizedMatMul",
     "QuantizedMatMulWithBias", "QuantizedMatMulWithBiasAndRelu", "QuantizedMatMulWithBiasAndReluAndRequantize",
     "QuantizedMatMulWithBiasAndRequantize",
 )  # fmt: skip
+
+RECURRENT = ("BlockLSTM", "BlockLSTMV2", "GRUBlockCell", "LSTMBlockCell", "_LSTMSteps")
+TRAINED = ("_LSTMTraining", "_LSTMTrainingGrad")
+
+NARROW = (
+    "Abs", "Add", "AddV2", "BiasAdd", "Cast", "Mul", "Neg", "RealDiv", "Relu", "ReluGrad", "Sigmoid", "SigmoidGrad", "Sqrt", "Square", "Sub", "Tanh", "TanhGrad",
+)  # fmt: skip
+"""Taken only on bfloat16."""
 
 budget: Callable[[], int] | None = None
 """How many threads the process has, as the runtime counts them."""
@@ -52,8 +66,10 @@ def install(threads: Callable[[], int] | None = None) -> None:
     """Offers oneDNN's kernels; `threads()` tells how many threads they may use unless `set_threads` says otherwise."""
     global budget
     budget = threads
-    for name in (*COVERED, *BETWEEN, *FUSED, *BYTES):
+    for name in (*COVERED, *BETWEEN, *FUSED, *BYTES, *RECURRENT, *TRAINED):
         offer(name, "onednn", _lazily(name))
+    for name in NARROW:
+        offer(name, "onednn", _narrow(_lazily(name) if name in BETWEEN else None), only=None if name in BETWEEN else bfloat16)
     training.engine = _update
 
 
@@ -65,6 +81,20 @@ def _update(*args: Any) -> bool:
     return update(*args)
 
 
+def _narrow(otherwise: Callable[..., Any] | None) -> Callable[..., Any]:
+    """The maker for bfloat16, and `otherwise` for other types."""
+
+    def maker(op: Any, kernel: Callable[..., Any]) -> Callable[..., Any] | None:
+        attrs = op.attrs
+        if attrs.get("T") is bfloat16 or attrs.get("SrcT") is bfloat16 or attrs.get("DstT") is bfloat16:
+            from penstock.engines.onednn.narrow import maker as narrow_maker
+
+            return narrow_maker(op, kernel)
+        return None if otherwise is None else otherwise(op, kernel)
+
+    return maker
+
+
 def _lazily(name: str) -> Callable[..., Any]:
     def maker(op: Any, kernel: Callable[..., Any]) -> Callable[..., Any] | None:
         if name in BYTES:
@@ -73,6 +103,10 @@ def _lazily(name: str) -> Callable[..., Any]:
             return bytes_maker(op, kernel)
         if name in FUSED:
             from penstock.engines.onednn.fused import MAKERS
+        elif name in RECURRENT:
+            from penstock.engines.onednn.rnn import MAKERS
+        elif name in TRAINED:
+            from penstock.engines.onednn.rnn_training import MAKERS
         elif name in BETWEEN:
             from penstock.engines.onednn.kernels import BETWEEN as MAKERS
         else:

@@ -18,7 +18,7 @@ import numpy as np
 
 from penstock.engines.memory import address, aligned_empty
 from penstock.engines.onednn import library as lib
-from penstock.engines.onednn import matmul
+from penstock.engines.onednn import matmul, winograd
 from penstock.engines.onednn.library import Dims, Library
 from penstock.engines.onednn.plan import FLOPS_PER_US, Reordered, channels_last_strides, contiguous, planned, strides_of
 from penstock.engines.onednn.primitives import FLOAT32, Maker, PostOps, Primitive, scratch
@@ -161,6 +161,10 @@ class Forward(_Plan):
             self.run, run_constant = self.run_as_it_is if self.weights.primitive is None else self.run_laid_out, self.run_last_constant
             self.run_at = self.run_last_at
         self.constant = SimpleNamespace(run=run_constant, shape=self.shape, main=self.main)
+
+    def vector(self, bias: np.ndarray) -> np.ndarray:
+        """A constant bias as `run_at` reads it."""
+        return bias
 
     # Channels last.
 
@@ -362,8 +366,12 @@ out anew for every call. Measured on two cores with AVX-512; none of it matters 
 
 def forward_plan(
     library: Library, spec: Spec, bias_type: np.dtype | None = None, post_ops: PostOps = (), is_constant: bool = False
-) -> Forward | None:
+) -> Forward | winograd.Winograd | None:
     """The plan of a convolution with what follows it. `is_constant`: the filter never changes, so that laying it out costs nothing."""
+    if is_constant and winograd.pays(spec):
+        plan = planned(winograd.Winograd, library, spec.microseconds, spec, bias_type, post_ops)
+        if plan is not None:
+            return plan
     most = MANY_POSITIONS if spec.filter_bytes <= LARGE_FILTER else SOME_POSITIONS
     if spec.groups == 1 and (spec.depth < FEW_CHANNELS or (spec.positions <= most and not is_constant)):
         plan = planned(Forward, library, spec.microseconds, spec, bias_type, post_ops, True)

@@ -1,7 +1,8 @@
 """ReLU, its gradient and sums of whole arrays: what stands between convolutions in a training step and cannot be part of them.
 
 NumPy computes such a node on one thread, or in tiles on threads of ours, for which those of oneDNN have to make room first. Here the same
-threads as for the convolutions before and behind it do it, in one pass. Results are NumPy's bit for bit, NaN included. oneDNN's own
+threads as for the convolutions before and behind it do it, in one pass. The result may be written over an input that nobody needs any
+more (`over`: its index): every element is read by whoever writes it, and before. Results are NumPy's bit for bit, NaN included. oneDNN's own
 ReLU makes 0 of NaN, and its `x > 0` is true for NaN; so
 
     relu        (x < x), which is 0, then max(0, x): of two operands, one of which is NaN, the maximum is the second
@@ -10,6 +11,7 @@ ReLU makes 0 of NaN, and its `x > 0` is true for NaN; so
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -43,15 +45,21 @@ def _pass(m: Maker, alg: int, size: int, has_two: bool, post_ops: PostOps) -> Pr
     return m.primitive(pd, [(lib.ARG_SRC, whole), (lib.ARG_SRC_1, other), (lib.ARG_DST, whole), *m.post_op_args(post_ops, FLOAT32)])
 
 
+def _target(arrays: tuple[np.ndarray, ...], over: int | None) -> np.ndarray:
+    if over is not None and arrays[over].flags.writeable:
+        return arrays[over]
+    return aligned_empty(arrays[0].shape, FLOAT32)
+
+
 class Relu:
     """y = max(x, 0)"""
 
     def __init__(self, m: Maker, spec: Spec) -> None:
         self.main = _pass(m, lib.BINARY_LT, spec.size, True, (Maximum((spec.size,), (1,)),))
 
-    def run(self, x: np.ndarray) -> np.ndarray:
+    def run(self, x: np.ndarray, over: int | None = None) -> np.ndarray:
         x = contiguous(x)
-        y = aligned_empty(x.shape, FLOAT32)
+        y = _target((x,), over)
         at = address(x)
         self.main.run(at, at, address(y), at)
         return y
@@ -63,9 +71,9 @@ class ReluGrad:
     def __init__(self, m: Maker, spec: Spec) -> None:
         self.main = _pass(m, lib.BINARY_MUL, spec.size, False, (Less((1,), (1,)), Multiply((spec.size,), (1,))))
 
-    def run(self, dy: np.ndarray, features: np.ndarray) -> np.ndarray:
+    def run(self, dy: np.ndarray, features: np.ndarray, over: int | None = None) -> np.ndarray:
         dy, features = contiguous(dy), contiguous(features)
-        dx = aligned_empty(dy.shape, FLOAT32)
+        dx = _target((dy, features), over)
         self.main.run(address(features), address(_MINUS_ONE), address(dx), address(_ZERO), address(dy))
         return dx
 
@@ -76,17 +84,19 @@ class Sum:
     def __init__(self, m: Maker, spec: Spec) -> None:
         self.main = _pass(m, lib.BINARY_ADD, spec.size, True, (Add((spec.size,), (1,)),) * (spec.arrays - 2))
 
-    def run(self, *summands: np.ndarray) -> np.ndarray:
-        a, b, *more = map(contiguous, summands)
-        y = aligned_empty(a.shape, FLOAT32)
+    def run(self, *summands: np.ndarray, over: int | None = None) -> np.ndarray:
+        a, b, *more = summands = tuple(map(contiguous, summands))
+        y = _target(summands, over)
         self.main.run(address(a), address(b), address(y), *map(address, more))
         return y
 
 
-def plan_for(kind: type, library: lib.Library, arrays: tuple[np.ndarray, ...]) -> Callable[..., Any] | None:
-    """`kind(...).run` for arrays of one shape, or None."""
+def plan_for(kind: type, library: lib.Library, arrays: tuple[np.ndarray, ...], over: int | None = None) -> Callable[..., Any] | None:
+    """`kind(...).run` for arrays of one shape, or None. `over`: the input that the result is written into."""
     size, shape = arrays[0].size, arrays[0].shape
     if size < MIN_SIZE or any(a.shape != shape or a.dtype != FLOAT32 for a in arrays):
         return None
     plan = planned(kind, library, size * 4 * (len(arrays) + 1) / BYTES_PER_US, Spec(size, len(arrays)))
-    return plan and plan.run
+    if plan is None or over is None:
+        return plan and plan.run
+    return functools.partial(plan.run, over=over)

@@ -16,15 +16,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from penstock import errors
+from penstock.engines import blas
 from penstock.engines.memory import address
 from penstock.engines.onednn import conv as convolutions
-from penstock.engines.onednn import kernels, norm
+from penstock.engines.onednn import crowd, kernels, norm
 from penstock.engines.onednn import library as lib
 from penstock.engines.onednn import matmul as products
 from penstock.engines.onednn.kernels import Kernel, Window, is_constant, library_for
 from penstock.engines.onednn.library import OneDnnError
 from penstock.engines.onednn.plan import channels_last_strides, contiguous
 from penstock.engines.onednn.primitives import CODES, FLOAT32, Add, Buffer, Eltwise, Multiply, PostOps
+from penstock.engines.onednn.winograd import Winograd
 from penstock.graph.ir import Operation
 from penstock.ops import nn
 from penstock.ops.fused import split_arguments
@@ -117,7 +119,7 @@ def _remembering(op: Operation, fallback: Kernel, key_of: Kernel, prepare: Kerne
 
     def kernel(*inputs: Any) -> Any:
         nonlocal last
-        key = key_of(*inputs)
+        key = (crowd.limit, key_of(*inputs))
         met, run = last
         if met != key:
             run = look_up(key, inputs)
@@ -191,7 +193,7 @@ class _Conv:
         factor = scale / np.sqrt(variance + self.steps.epsilon)
         return factor.astype(np.float32), (offset - (mean - bias) * factor).astype(np.float32)
 
-    def _constant(self, plan: convolutions.Forward, inputs: Sequence[np.ndarray]) -> Kernel:
+    def _constant(self, plan: convolutions.Forward | Winograd, inputs: Sequence[np.ndarray]) -> Kernel:
         """With filter and vectors laid out once and for all."""
         filter, bias, steps = inputs[1], None, self.steps
         if steps.norm:
@@ -201,7 +203,7 @@ class _Conv:
         elif steps.bias:
             bias = inputs[steps.bias]
         if bias is not None:
-            bias = np.ascontiguousarray(bias, np.float32)
+            bias = plan.vector(np.ascontiguousarray(bias, np.float32))
         kept: Any = None
         if plan.weights.primitive is None and filter is inputs[1] and filter.flags.c_contiguous:
             kept, weights = filter, address(filter)
@@ -221,7 +223,7 @@ class _Conv:
 
         return with_addend
 
-    def _weights(self, plan: convolutions.Forward, filter: np.ndarray) -> Buffer:
+    def _weights(self, plan: convolutions.Forward | Winograd, filter: np.ndarray) -> Buffer:
         """The filter laid out; plans for other shapes that want the same layout share it."""
         library, md = plan.main.library, plan.main.descriptor(1)
         for other, made in self._laid_out:
@@ -309,6 +311,10 @@ def fused_matmul(op: Operation, fallback: Kernel) -> Kernel | None:
         if is_wide and not kernels.wakes_blas(spec) and spec.flops < kernels.MIN_FUSED_FLOPS:
             return by_parts(by_numpy)
         library = library_for(dtype)
+        if is_wide and library is not None and kernels.is_vector_product(spec):
+            alone = blas.alone(by_numpy)
+            if alone is not None:
+                return by_parts(alone)
         if library is None or spec.flops < kernels.MIN_FUSED_FLOPS:
             return None
         if is_wide and spec.sizes[0] <= products.FEW_ROWS and not constant:

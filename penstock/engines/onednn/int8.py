@@ -6,8 +6,10 @@ stand for zero are taken account of afterwards:
     sum (a - za)(b - zb)  =  sum a (b - 128)  +  (128 - zb) sum a  -  za (sum b - n zb)
 
 For a convolution, the sums of a over each window are one more output channel, of ones. Everything is exact modulo 2**32, as NumPy's
-kernel is. Only constant weights are worth it: they are laid out once. CPUs without VNNI saturate sums of two products, so the check is
+kernel is. CPUs without VNNI saturate sums of two products, so the check is
 for bfloat16 instructions, which come with it.
+
+Constant weights are laid out once. Others are laid out in every call, which is worth it where each of them is used often enough.
 """
 
 from __future__ import annotations
@@ -32,6 +34,8 @@ from penstock.ops.kernels.window import layout, slides_of
 S32, S8, U8 = 4, 5, 6
 MIN_FLOPS = 2e6
 """Below, NumPy is as quick, or the time matters less than that of compiling a primitive."""
+MIN_USES = 8
+"""How often weights that may change must be used in a call: rows of a matrix, places of an image."""
 _BYTE, _INT32 = np.dtype(np.uint8), np.dtype(np.int32)
 
 Kernel = Callable[..., Any]
@@ -92,13 +96,16 @@ def _int32(value: int) -> Any:
 class Products:
     """The products of one node: `matmul` and `conv2d` as NumPy's kernels call them, with the node's weights laid out once."""
 
-    def __init__(self, library: Library, name: str) -> None:
+    def __init__(self, library: Library, name: str, is_constant: bool = True) -> None:
         self.library = library
         self.name = name
+        self.is_constant = is_constant
         self._known: tuple[Any, Any] = (None, None)
 
     def _prepared(self, plan: Any, w: np.ndarray, lay_out: Callable[[], tuple[Buffer, np.ndarray]]) -> tuple[Buffer, np.ndarray]:
-        """The weights in the plan's layout and their sums. The weights are constant: kept alive here, their address names them."""
+        """The weights in the plan's layout and their sums. Constant ones are kept alive here, and their address names them."""
+        if not self.is_constant:
+            return lay_out()
         key, value = self._known
         now = (plan, address(w), w.shape, w.strides)
         if key is None or key[1:] != now[1:] or key[0] is not plan:
@@ -121,7 +128,7 @@ class Products:
     def _matmul(self, x: np.ndarray, y: np.ndarray, zero_x: int, zero_y: int) -> np.ndarray | None:
         (rows, inner), columns = x.shape, y.shape[1]
         flops = 2.0 * rows * inner * columns
-        if flops < MIN_FLOPS or x.dtype != _BYTE:
+        if flops < MIN_FLOPS or x.dtype != _BYTE or not (self.is_constant or rows >= MIN_USES):
             return None
         x = contiguous(x)
         spec = MatrixSpec(rows, inner, columns)
@@ -159,6 +166,8 @@ class Products:
         spec = conv.Spec(x.shape[0], depth, channels + (shift != 0), depth if depthwise_ else 1, tuple(slides), True, _BYTE, depthwise_)
         if any(s.out <= 0 for s in slides) or spec.flops < MIN_FLOPS:
             return None
+        if not self.is_constant and x.shape[0] * slides[0].out * slides[1].out < MIN_USES:
+            return None
         plan = planned(ByteConv, self.library, spec.flops / FLOPS_PER_US, spec)
         if plan is None:
             return None
@@ -178,23 +187,24 @@ def _with_ones(w: np.ndarray) -> np.ndarray:
 def _kernel(name: str, products: Products) -> Kernel:
     """NumPy's kernel of an op over our products."""
     relu, requantize = "Relu" in name, "Requantize" in name
+    has_sum, dequantize = "Sum" in name, "Dequantize" in name
     if name == "QuantizedMatMul":
         return numpy_kernels.matmul_with(products.matmul)
     if name == "QuantizedConv2D":
         return numpy_kernels.conv2d_with(products.conv2d)
     if name.startswith("QuantizedMatMul"):
-        return numpy_kernels.fused_matmul(relu, requantize, products.matmul)
-    return numpy_kernels.fused_conv("WithBias" in name, relu, requantize, "Depthwise" in name, products.conv2d)
+        return numpy_kernels.fused_matmul(relu, requantize, products.matmul, dequantize)
+    return numpy_kernels.fused_conv("WithBias" in name, relu, requantize, "Depthwise" in name, products.conv2d, has_sum)
 
 
 def maker(op: Operation, fallback: Kernel) -> Kernel | None:
-    """The kernel of a quantised product whose weights are constant."""
+    """The kernel of a quantised product."""
     from penstock.engines.onednn.kernels import is_constant
 
     library = lib.get()
-    if library is None or not library.has_bf16 or not is_constant(op.inputs[1]):
+    if library is None or not library.has_bf16:
         return None
-    kernel = _kernel(op.type, Products(library, op.name))
+    kernel = _kernel(op.type, Products(library, op.name, is_constant(op.inputs[1])))
     names = [p.name for p in inspect.signature(kernel).parameters.values() if p.kind is p.KEYWORD_ONLY]
     attrs = {name: op if name == "node" else op.attrs[name] for name in names}
     return lambda *inputs: kernel(*inputs, **attrs)

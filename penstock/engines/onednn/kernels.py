@@ -7,6 +7,8 @@ to be worth it, empty arrays, shapes that do not fit) it calls NumPy's kernel, w
 
 from __future__ import annotations
 
+import functools
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,10 +16,11 @@ import numpy as np
 
 from penstock import errors
 from penstock.engines import blas
-from penstock.engines.onednn import conv, elementwise, matmul, norm, pool
+from penstock.engines.memory import aligned_empty
+from penstock.engines.onednn import conv, crowd, elementwise, matmul, norm, pool
 from penstock.engines.onednn import library as lib
 from penstock.engines.onednn.library import Library, OneDnnError
-from penstock.engines.onednn.primitives import BFLOAT16, CODES, FLOAT32
+from penstock.engines.onednn.primitives import BFLOAT16, CODES, FLOAT32, Eltwise, PostOps
 from penstock.graph.ir import Operation, Tensor
 from penstock.ops.kernels.window import Layout, layout, slides_of
 
@@ -56,19 +59,20 @@ def is_constant(tensor: Tensor) -> bool:
 
 def _remembering(op: Operation, fallback: Kernel, key_of: Kernel, prepare: Kernel) -> Kernel:
     """A kernel that asks `prepare(*inputs)` for a function of the inputs whenever `key_of(*inputs)` changes; None means `fallback`."""
-    last: tuple[Any, Kernel] = (None, fallback)
+    last: tuple[Any, Kernel, int] = (None, fallback, 0)
 
     def kernel(*inputs: Any) -> Any:
         nonlocal last
         key = key_of(*inputs)
-        known, run = last
-        if known != key:
+        known, run, limit = last
+        if known != key or limit != crowd.limit:
+            limit = crowd.limit
             run = prepare(*inputs) or fallback
-            last = (key, run)
+            last = (key, run, limit)
         try:
             return run(*inputs)
         except OneDnnError as error:
-            last = (key, fallback)
+            last = (key, fallback, limit)
             if error.status != lib.FORKED:  # that one has been told already
                 lib.log.warning("%s in '%s' (%s); NumPy computes it", error, op.name, op.type)
             return fallback(*inputs)
@@ -82,6 +86,10 @@ def _shape_1(x: Any) -> Any:
 
 def _shapes_2(x: Any, y: Any) -> Any:
     return x.shape, y.shape
+
+
+def _layouts_2(x: Any, y: Any) -> Any:
+    return x.shape, y.shape, x.strides, y.strides
 
 
 # -- convolutions -------------------------------------------------------------------------------------------------------
@@ -223,6 +231,12 @@ def wakes_blas(spec: matmul.Spec) -> bool:
     return rows * columns * inner > BLAS_ALONE
 
 
+def is_vector_product(spec: matmul.Spec) -> bool:
+    """A vector times a matrix that BLAS alone is best at."""
+    rows, columns, inner = spec.sizes
+    return inner > 1 and min(rows, columns) == 1 and max(rows, columns) * inner <= LARGE_VECTOR_PRODUCT
+
+
 def product(a_flag: str, b_flag: str, types: Sequence[str], same_batches: bool = False) -> Kernel:
     """MatMul and the batched products; `types` are the attributes that must all be one type."""
 
@@ -231,6 +245,8 @@ def product(a_flag: str, b_flag: str, types: Sequence[str], same_batches: bool =
         if dtype not in CODES or any(op.attrs[name].np != dtype for name in types):
             return None
         across_a, across_b = op.attrs[a_flag], op.attrs[b_flag]
+        order = None if op.type == "MatMul" else _order_of_reader(op)
+        post_ops: PostOps = (Eltwise("linear", op.attrs["scale"], 0.0),) if op.type == "_ScaledBatchMatMul" else ()
 
         def prepare(a: np.ndarray, b: np.ndarray) -> Kernel | None:
             if min(a.ndim, b.ndim) < 2 or max(a.ndim, b.ndim) > 12 or not a.size or not b.size:
@@ -245,17 +261,47 @@ def product(a_flag: str, b_flag: str, types: Sequence[str], same_batches: bool =
             if not (wakes_blas(spec) if dtype == FLOAT32 else flops >= MIN_NARROW_FLOPS) and (len(shape) == 2 or flops < MIN_BATCH_FLOPS):
                 return None
             library = library_for(dtype)
-            rows, columns, inner = spec.sizes
-            if library and dtype == FLOAT32 and len(shape) == 2 and inner > 1 and min(rows, columns) == 1 and max(rows, columns) * inner <= LARGE_VECTOR_PRODUCT:
+            if library and dtype == FLOAT32 and len(shape) == 2 and is_vector_product(spec):
                 run = blas.alone(fallback)
                 if run is not None:
                     return run
-            plan = matmul.matmul(library, spec) if library else None
+            if library and len(shape) > 2:
+                spec = spec._replace(a_strides=_strides(a), b_strides=_strides(b), order=order if order and len(order) == len(shape) else None)
+            plan = matmul.matmul(library, spec, False, post_ops) if library else None
             return plan and plan.run
 
-        return _remembering(op, fallback, _shapes_2, prepare)
+        return _remembering(op, fallback, _shapes_2 if op.type == "MatMul" else _layouts_2, prepare)
 
     return maker
+
+
+def _strides(x: np.ndarray) -> tuple[int, ...] | None:
+    """Where the elements of an array lie that is a view with its dimensions in another order, if a product can read it as it is:
+    heads of an attention layer, which are columns of one matrix. Anything else is copied."""
+    if x.flags.c_contiguous or not x.size or x.strides[-1] != x.itemsize:
+        return None
+    if any(s < x.itemsize or s % x.itemsize for s in x.strides):
+        return None
+    by_size = sorted((s, n) for s, n in zip(x.strides, x.shape, strict=True) if n > 1)
+    if any(s * n > further for (s, n), (further, _) in itertools.pairwise(by_size)):  # elements that lie over each other
+        return None
+    return tuple(s // x.itemsize for s in x.strides)
+
+
+def _order_of_reader(op: Operation) -> tuple[int, ...] | None:
+    """The permutation of the Transpose that alone reads a product: if the result lies in that order, to transpose it takes no copy."""
+    tensor = op.outputs[0]
+    while len(tensor._consumers or ()) == 1:
+        reader = tensor._consumers[0]  # type: ignore[index]
+        if reader.type == "Identity":
+            tensor = reader.outputs[0]
+            continue
+        source = reader.inputs[1].op if reader.type == "Transpose" and reader.inputs[0] is tensor else None
+        if source is None or source.type not in ("Const", "HostConst"):
+            return None
+        order = tuple(np.ravel(source.attrs["value"].array).tolist())
+        return order if sorted(order) == list(range(len(order))) and len(order) > 2 and order[-1] == len(order) - 1 else None
+    return None
 
 
 def product_columns(op: Operation, fallback: Kernel) -> Kernel | None:
@@ -278,9 +324,13 @@ def product_columns(op: Operation, fallback: Kernel) -> Kernel | None:
     return _remembering(op, fallback, _shapes_2, prepare)
 
 
+FEW_TO_SUM = 64
+"""Rows of each of several products that add to one result up to which it is quicker to lay them one below the other first."""
+
+
 def sum_of_products(op: Operation, fallback: Kernel) -> Kernel | None:
-    """_SumOfProducts: products that add to one result."""
-    count = op.attrs["N"]
+    """_SumOfProducts: products that add to one result; _SumOfProductsAndRows: with the sum of all rows of the second operands."""
+    count, with_rows = op.attrs["N"], op.type == "_SumOfProductsAndRows"
     if op.attrs["T"].np != FLOAT32:
         return None
 
@@ -289,21 +339,44 @@ def sum_of_products(op: Operation, fallback: Kernel) -> Kernel | None:
 
     def prepare(*inputs: np.ndarray) -> Kernel | None:
         a, b = inputs[:count], inputs[count:]
-        rows, columns = a[0].shape[1], b[0].shape[1]
         if any(x.ndim != 2 or y.ndim != 2 or not x.size or not y.size for x, y in zip(a, b, strict=True)):
             return None
+        rows, columns = a[0].shape[1], b[0].shape[1]
         if any(x.shape != (len(y), rows) or y.shape[1] != columns for x, y in zip(a, b, strict=True)):
             return None
         library = library_for(FLOAT32)
         if library is None:
             return None
+        if max(map(len, a)) <= FEW_TO_SUM:
+            return together(library, sum(map(len, a)), rows, columns)
         plans = [matmul.Gemm(library, matmul.Spec(x.shape, y.shape, True, False, FLOAT32)) for x, y in zip(a, b, strict=True)]
 
-        def run(*inputs: np.ndarray) -> np.ndarray:
+        def run(*inputs: np.ndarray) -> Any:
             total = plans[0].run(inputs[0], inputs[count])
             for i in range(1, count):
                 plans[i].add_to(total, 1.0, inputs[i], inputs[count + i])
-            return total
+            if not with_rows:
+                return total
+            sums = np.add.reduce(inputs[count], 0)
+            for y in inputs[count + 1 :]:
+                sums += np.add.reduce(y, 0)
+            return [total, sums]
+
+        return run
+
+    def together(library: Library, inner: int, rows: int, columns: int) -> Kernel:
+        """One product of all operands, laid one below the other. A column of ones gives the sum of rows."""
+        plan = matmul.Gemm(library, matmul.Spec((inner, rows + with_rows), (inner, columns), True, False, FLOAT32))
+
+        def run(*inputs: np.ndarray) -> Any:
+            a, b = aligned_empty((inner, rows + with_rows), FLOAT32), aligned_empty((inner, columns), FLOAT32)
+            np.concatenate(inputs[:count], 0, a[:, :rows])
+            np.concatenate(inputs[count:], 0, b)
+            if not with_rows:
+                return plan.run(a, b)
+            a[:, rows] = 1
+            total = plan.run(a, b)
+            return [total[:rows], total[rows]]
 
         return run
 
@@ -513,7 +586,65 @@ def softmax(alg: int) -> Kernel:
     return maker
 
 
+def softmax_backward(op: Operation, fallback: Kernel) -> Kernel | None:
+    """_SoftmaxGrad, over the last dimension."""
+    if op.attrs["T"].np != FLOAT32:
+        return None
+
+    def prepare(dy: np.ndarray, y: np.ndarray) -> Kernel | None:
+        if y.ndim < 1 or dy.shape != y.shape or y.size < max(MIN_SOFTMAX_SIZE, 1):
+            return None
+        library = library_for(FLOAT32)
+        classes = y.shape[-1]
+        plan = norm.softmax_backward(library, norm.SoftmaxSpec(lib.SOFTMAX_ACCURATE, y.size // classes, classes, FLOAT32)) if library else None
+        return plan and plan.run
+
+    return _remembering(op, fallback, _shapes_2, prepare)
+
+
+def layer_norm(op: Operation, fallback: Kernel) -> Kernel | None:
+    """_LayerNorm."""
+    if op.attrs["T"].np != FLOAT32:
+        return None
+
+    def prepare(x: np.ndarray, scale: np.ndarray, offset: np.ndarray) -> Kernel | None:
+        if x.ndim < 1 or x.size < max(MIN_NORM_SIZE, 1) or not scale.shape == offset.shape == x.shape[-1:]:
+            return None
+        library, depth = library_for(FLOAT32), x.shape[-1]
+        plan = norm.layer_forward(library, x.size // depth, depth, FLOAT32, op.attrs["epsilon"]) if library else None
+        if plan is None:
+            return None
+        run, rows = plan.run, (*x.shape[:-1], 1)
+
+        def forward(x: np.ndarray, scale: np.ndarray, offset: np.ndarray) -> list[np.ndarray]:
+            y, mean, variance = run(x, scale, offset)
+            return [y, mean.reshape(rows), variance.reshape(rows)]
+
+        return forward
+
+    return _remembering(op, fallback, _shapes, prepare)
+
+
+def layer_norm_backward(op: Operation, fallback: Kernel) -> Kernel | None:
+    """_LayerNormGrad."""
+    if op.attrs["T"].np != FLOAT32:
+        return None
+
+    def prepare(dy: np.ndarray, x: np.ndarray, scale: np.ndarray, mean: np.ndarray, variance: np.ndarray) -> Kernel | None:
+        rows = (*x.shape[:-1], 1)
+        if x.ndim < 1 or x.size < max(MIN_NORM_SIZE, 1) or dy.shape != x.shape or scale.shape != x.shape[-1:] or not mean.shape == variance.shape == rows:
+            return None
+        library, depth = library_for(FLOAT32), x.shape[-1]
+        plan = norm.layer_backward(library, x.size // depth, depth, FLOAT32, op.attrs["epsilon"]) if library else None
+        return plan and plan.run
+
+    return _remembering(op, fallback, _shapes, prepare)
+
+
 MAKERS: dict[str, Callable[[Operation, Kernel], Kernel | None]] = {
+    "_LayerNorm": layer_norm,
+    "_LayerNormGrad": layer_norm_backward,
+    "_SoftmaxGrad": softmax_backward,
     "Conv2D": conv_forward(False),
     "Conv2DBackpropInput": conv_backward_input(False),
     "Conv2DBackpropFilter": conv_backward_filter(False),
@@ -530,8 +661,10 @@ MAKERS: dict[str, Callable[[Operation, Kernel], Kernel | None]] = {
     "BatchMatMul": product("adj_x", "adj_y", ["T"], same_batches=True),
     "BatchMatMulV2": product("adj_x", "adj_y", ["T"]),
     "BatchMatMulV3": product("adj_x", "adj_y", ["Ta", "Tb", "Tout"]),
+    "_ScaledBatchMatMul": product("adj_x", "adj_y", ["T"]),
     "_MatMulColumns": product_columns,
     "_SumOfProducts": sum_of_products,
+    "_SumOfProductsAndRows": sum_of_products,
     "MaxPool": pool_forward(lib.POOLING_MAX),
     "MaxPool3D": pool_forward(lib.POOLING_MAX),
     "MaxPoolGrad": max_pool_backward,
@@ -555,26 +688,46 @@ IMAGE_RANK = 4
 
 
 def whole_arrays(kind: type, shapes: Kernel) -> Kernel:
-    """Relu, ReluGrad and sums behind convolutions and the like. Others are left to NumPy, whose tiles join such nodes with their
-    neighbours."""
+    """Relu, ReluGrad and sums behind convolutions and the like; behind products of matrices ReluGrad, which takes NumPy two passes and a
+    conversion, and sums that only such nodes read. Others are left to NumPy, whose tiles join such nodes with their neighbours. The kernel's `over(i)` is a kernel that writes the result into input `i`, for callers who know that nobody else needs it."""
 
     def maker(op: Operation, fallback: Kernel) -> Kernel | None:
         if op.attrs["T"].np != FLOAT32 or not 1 < len(op.inputs) + (kind is elementwise.Relu) <= elementwise.MOST_SUMMANDS:
             return None
         dims = op.inputs[0].dims
-        if dims is None or len(dims) < IMAGE_RANK or any(t.dims != dims for t in op.inputs) or not any(t.op.type in _HEAVY for t in op.inputs):
+        if dims is None or len(dims) < 2 or any(t.dims != dims for t in op.inputs):
+            return None
+        if len(dims) < IMAGE_RANK:
+            if kind is elementwise.Relu or not any(_source(t).type in _HEAVY for t in op.inputs) or not (kind is elementwise.ReluGrad or _only_heavy_read(op)):
+                return None
+        elif not any(t.op.type in _HEAVY for t in op.inputs):
             return None
         known = [n for n in dims if n is not None]
         if len(known) == len(dims) and int(np.prod(known)) < elementwise.MIN_SIZE:
             return None
 
-        def prepare(*inputs: np.ndarray) -> Kernel | None:
+        def prepare(*inputs: np.ndarray, over: int | None = None) -> Kernel | None:
             library = library_for(FLOAT32) if inputs[0].size >= elementwise.MIN_SIZE else None
-            return elementwise.plan_for(kind, library, inputs) if library else None
+            return elementwise.plan_for(kind, library, inputs, over) if library else None
 
-        return _remembering(op, fallback, shapes, prepare)
+        kernel = _remembering(op, fallback, shapes, prepare)
+        kernel.over = lambda i: _remembering(op, fallback, shapes, functools.partial(prepare, over=i))  # type: ignore[attr-defined]
+        return kernel
 
     return maker
+
+
+def _source(tensor: Tensor) -> Operation:
+    """The node that computes a value, behind names and forms of it."""
+    while tensor.op.type in ("Identity", "Reshape"):
+        tensor = tensor.op.inputs[0]
+    return tensor.op
+
+
+def _only_heavy_read(op: Operation) -> bool:
+    """Whether nobody reads a node whom a tile could join with it."""
+    readers = [r for t in op.outputs for r in t._consumers or ()]
+    return bool(readers) and all(_only_heavy_read(r) if r.type in ("Identity", "Reshape") else r.type in _HEAVY for r in readers)
 
 
 def _shapes(*inputs: Any) -> Any:
@@ -587,4 +740,4 @@ BETWEEN: dict[str, Callable[[Operation, Kernel], Kernel | None]] = {
     "Relu": whole_arrays(elementwise.Relu, _shape_1),
     "ReluGrad": whole_arrays(elementwise.ReluGrad, _shapes_2),
 }
-_HEAVY = frozenset((*MAKERS, *BETWEEN, "_FusedConv2D", "_FusedDepthwiseConv2dNative"))
+_HEAVY = frozenset((*MAKERS, *BETWEEN, "_FusedConv2D", "_FusedDepthwiseConv2dNative", "_FusedMatMul", "BiasAddGrad"))

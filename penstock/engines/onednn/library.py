@@ -13,6 +13,7 @@ Threads
   are let go after the call: where there are more of them than cores, idle or not, libgomp's threads hardly spin and sleep between kernels.
 - OpenMP's threads would spin for milliseconds after each parallel region, which ruins everything else on a busy machine. libgomp reads
   its settings when it is loaded; ours is a spin of a fraction of a millisecond, unless the user has set OMP_WAIT_POLICY or GOMP_SPINCOUNT.
+- All that holds while the cores are there. Where others compute too, kernels get fewer threads: see `crowd`.
 - OpenMP does not survive a fork. In a child whose parent has already used the library, kernels are NumPy's, and the log says so.
 """
 
@@ -26,11 +27,14 @@ import threading
 from _thread import get_ident
 from collections.abc import Callable
 from ctypes import POINTER, byref, c_char, c_char_p, c_float, c_int, c_int32, c_int64, c_size_t, c_uint, c_void_p
+from time import perf_counter_ns as clock
+from time import thread_time_ns as thread_clock
 from typing import Any
 
 import numpy as np
 
 from penstock.engines.memory import keep_freed_memory
+from penstock.engines.onednn import crowd
 
 log = logging.getLogger("penstock.engines")
 
@@ -49,20 +53,23 @@ F16, BF16, F32, S32 = 1, 2, 3, 4
 TAG_ANY = 1
 FORWARD_TRAINING, FORWARD_INFERENCE, BACKWARD = 64, 96, 128
 CONVOLUTION_DIRECT = 0x1
+LEFT_TO_RIGHT, RNN_OVERWRITE = 1, 1
 POOLING_MAX, POOLING_AVG_EXCLUDE_PADDING = 0x1FF, 0x3FF
 SOFTMAX_ACCURATE, SOFTMAX_LOG = 0x30000, 0x30001
-BINARY_ADD, BINARY_MUL, BINARY_MAX, BINARY_LT = 0x1FFF0, 0x1FFF1, 0x1FFF2, 0x1FFF9
+BINARY_ADD, BINARY_MUL, BINARY_MAX, BINARY_DIV, BINARY_SUB, BINARY_LT = 0x1FFF0, 0x1FFF1, 0x1FFF2, 0x1FFF4, 0x1FFF5, 0x1FFF9
 USE_GLOBAL_STATS, USE_SCALE, USE_SHIFT, FUSE_NORM_RELU = 0x1, 0x2, 0x4, 0x8
 
 ELTWISE = {
     "relu": 0x20, "tanh": 0x21, "elu": 0x22, "sqrt": 0x25, "linear": 0x26, "softplus": 0x27, "sigmoid": 0x29, "gelu_tanh": 0x2B, "swish": 0x2C,
-    "clip": 0x2E, "pow": 0x30, "gelu_erf": 0x31,
+    "clip": 0x2E, "pow": 0x30, "gelu_erf": 0x31, "square": 0x23, "abs": 0x24,
 }  # fmt: skip
 """Elementwise functions that can follow a convolution or a product; each takes two numbers, alpha and beta."""
 
 ARG_SRC, ARG_SRC_1, ARG_DST, ARG_WEIGHTS, ARG_BIAS, ARG_MEAN, ARG_VARIANCE, ARG_SCALE, ARG_SHIFT = 1, 2, 17, 33, 41, 49, 50, 51, 52
 ARG_WORKSPACE, ARG_SCRATCHPAD = 64, 80
 ARG_DIFF_SRC, ARG_DIFF_DST, ARG_DIFF_WEIGHTS, ARG_DIFF_BIAS, ARG_DIFF_SCALE, ARG_DIFF_SHIFT = 129, 145, 161, 169, 255, 256
+ARG_SRC_ITER, ARG_SRC_ITER_C, ARG_DST_ITER, ARG_DST_ITER_C, ARG_WEIGHTS_ITER, ARG_WEIGHTS_PEEPHOLE = 2, 3, 18, 19, 34, 35
+ARG_DIFF_SRC_ITER, ARG_DIFF_SRC_ITER_C, ARG_DIFF_DST_ITER, ARG_DIFF_DST_ITER_C, ARG_DIFF_WEIGHTS_ITER = 130, 131, 146, 147, 162
 ARG_POST_OP = 32768  # times (index of the post-op + 1), or'd with the argument
 
 QUERY_IMPL_INFO = 8
@@ -139,8 +146,13 @@ _PROTOTYPES: dict[str, tuple[Any, ...]] = {
     "dnnl_layer_normalization_forward_primitive_desc_create": (_OUT, _H, c_int, _H, _H, _H, c_float, c_uint, _H),
     "dnnl_layer_normalization_backward_primitive_desc_create": (_OUT, _H, c_int, _H, _H, _H, _H, c_float, c_uint, _H, _H),
     "dnnl_softmax_forward_primitive_desc_create": (_OUT, _H, c_int, c_int, _H, _H, c_int, _H),
+    "dnnl_softmax_backward_primitive_desc_create": (_OUT, _H, c_int, _H, _H, _H, c_int, _H, _H),
     "dnnl_matmul_primitive_desc_create": (_OUT, _H, _H, _H, _H, _H, _H),
+    "dnnl_eltwise_forward_primitive_desc_create": (_OUT, _H, c_int, c_int, _H, _H, c_float, c_float, _H),
     "dnnl_binary_primitive_desc_create": (_OUT, _H, c_int, _H, _H, _H, _H),
+    "dnnl_lstm_forward_primitive_desc_create": (_OUT, _H, c_int, c_int, *[_H] * 11, c_uint, _H),
+    "dnnl_lstm_backward_primitive_desc_create": (_OUT, _H, c_int, c_int, *[_H] * 22, c_uint, _H, _H),
+    "dnnl_gru_forward_primitive_desc_create": (_OUT, _H, c_int, c_int, *[_H] * 7, c_uint, _H),
 }  # fmt: skip
 _SGEMM = (c_char, c_char, c_int64, c_int64, c_int64, c_float, _H, c_int64, _H, c_int64, c_float, _H, c_int64)
 
@@ -225,12 +237,24 @@ class Library:
         if getattr(mine, "number", 0) != threads:
             self.use_threads(threads)
         if threads == 1:
+            if crowd.limit:
+                crowd.look()
             return function(*args)
-        with self.all_cores:
-            if self._home == get_ident():
-                self._visits = 0
+        start = begun = clock()
+        cpu = thread_clock()
+        try:
+            if threads * 2 <= _threads:  # there is room for another one
                 return function(*args)
-            return self._visit(function, *args)
+            with self.all_cores:
+                begun = clock()
+                if self._home == get_ident():
+                    self._visits = 0
+                    return function(*args)
+                return self._visit(function, *args)
+        finally:
+            crowd.record(clock() - start, begun - start, thread_clock() - cpu, _threads)
+            if crowd.limit:
+                crowd.look()
 
     def _visit(self, function: Callable[..., int], *args: Any) -> int:
         """A call of another thread than the one whose OpenMP threads wait for the next kernel. After many of them it is that one."""
@@ -345,8 +369,9 @@ def _check(library: Library) -> None:
 
 
 def threads() -> int:
-    """How many threads a primitive may use."""
-    return _threads or _default_threads()
+    """How many threads a primitive may use, as things are."""
+    number = _threads or _default_threads()
+    return min(number, crowd.limit) if crowd.limit else number
 
 
 def _default_threads() -> int:
@@ -366,6 +391,7 @@ def set_threads(number: int) -> None:
     """Sets how many threads a primitive may use; the caller knows limits of the container and the session's configuration."""
     global _threads
     _threads = max(1, int(number))
+    crowd.reset()
 
 
 # -- forks --------------------------------------------------------------------------------------------------------------

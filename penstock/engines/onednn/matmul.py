@@ -21,13 +21,19 @@ FEW_ROWS = 16
 
 
 class Spec(NamedTuple):
-    """A product on fixed shapes. `a` and `b` are the operands' shapes as they come; transposed ones are read across."""
+    """A product on fixed shapes. `a` and `b` are the operands' shapes as they come; transposed ones are read across.
+
+    Operands may lie in memory in another order than their dimensions, as transposed views do: then their strides are given, in elements.
+    The result lies in `order`, its dimensions from the outermost in, if that is given: for a Transpose that reads it."""
 
     a: tuple[int, ...]
     b: tuple[int, ...]
     transpose_a: bool
     transpose_b: bool
     dtype: np.dtype
+    a_strides: tuple[int, ...] | None = None
+    b_strides: tuple[int, ...] | None = None
+    order: tuple[int, ...] | None = None
 
     @property
     def sizes(self) -> tuple[int, int, int]:
@@ -73,10 +79,11 @@ class Gemm:
             raise OneDnnError("sgemm", status)
 
 
-def _across(dims: Sequence[int], rank: int, transpose: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _across(dims: Sequence[int], rank: int, transpose: bool, strides: Sequence[int] | None = None) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Dims of `rank` dimensions and strides of an operand as it takes part in the product."""
-    dims = (*(1,) * (rank - len(dims)), *dims)
-    strides = strides_of(dims)
+    more = rank - len(dims)
+    strides = strides_of((*(1,) * more, *dims)) if strides is None else (*(strides[0],) * more, *strides)
+    dims = (*(1,) * more, *dims)
     if transpose:
         dims, strides = (*dims[:-2], dims[-1], dims[-2]), (*strides[:-2], strides[-1], strides[-2])
     return dims, strides
@@ -88,9 +95,13 @@ class MatMul:
     def __init__(self, m: Maker, spec: Spec, has_bias: bool, post_ops: PostOps, is_constant: bool) -> None:
         self.shape, self.dtype = spec.shape, spec.dtype
         rank = len(self.shape)
-        dims, strides = _across(spec.b, rank, spec.transpose_b)
-        src, plain = m.md(*_across(spec.a, rank, spec.transpose_a), spec.dtype), m.md(dims, strides, spec.dtype)
-        dst = m.md(self.shape, strides_of(self.shape), spec.dtype)
+        dims, strides = _across(spec.b, rank, spec.transpose_b, spec.b_strides)
+        src, plain = m.md(*_across(spec.a, rank, spec.transpose_a, spec.a_strides), spec.dtype), m.md(dims, strides, spec.dtype)
+        order = spec.order or tuple(range(rank))
+        self.lies = tuple(self.shape[i] for i in order)  # the result as it lies in memory, and the way back
+        self.back = tuple(order.index(i) for i in range(rank)) if spec.order else None
+        memory = dict(zip(order, strides_of(self.lies), strict=True))
+        dst = m.md(self.shape, tuple(memory[i] for i in range(rank)), spec.dtype)
         bias = m.md((*(1,) * (rank - 1), self.shape[-1]), strides_of((*(1,) * (rank - 1), self.shape[-1])), spec.dtype) if has_bias else None
         weights = m.md(dims, None, spec.dtype) if is_constant else plain
         pd = m.pd("matmul", src, weights, bias, dst, m.attr(post_ops, spec.dtype))
@@ -100,7 +111,13 @@ class MatMul:
             args.append((lib.ARG_BIAS, bias))
         self.main = m.primitive(pd, [*args, *m.post_op_args(post_ops, spec.dtype)])
         self.weights = Reordered(m, plain, weights)
-        self.run = self.run_constant if is_constant else self.run_plain
+        self.run = self.run_constant if is_constant else self.run_strided if spec.a_strides or spec.b_strides or spec.order else self.run_plain
+
+    def run_strided(self, a: np.ndarray, b: np.ndarray, *more: np.ndarray) -> np.ndarray:
+        """With operands that lie as the spec says."""
+        c = aligned_empty(self.lies, self.dtype)
+        self.main.run(address(a), address(b), address(c), *map(address, more))
+        return c if self.back is None else c.transpose(self.back)
 
     def run_plain(self, a: np.ndarray, b: np.ndarray, *more: np.ndarray) -> np.ndarray:
         a, b = contiguous(a), contiguous(b)

@@ -188,6 +188,23 @@ class Softmax:
         return y
 
 
+class SoftmaxBackward:
+    """dx = (dy - sum(dy * y)) * y, row by row."""
+
+    def __init__(self, m: Maker, spec: SoftmaxSpec) -> None:
+        x = m.md((spec.rows, spec.classes), (spec.classes, 1), spec.dtype)
+        hint = m.pd("softmax_forward", lib.FORWARD_TRAINING, spec.alg, x, x, 1, m.attr())
+        pd = m.pd("softmax_backward", spec.alg, x, x, x, 1, hint, m.attr())
+        self.main = m.primitive(pd, [(lib.ARG_DST, x), (lib.ARG_DIFF_DST, x), (lib.ARG_DIFF_SRC, x)])
+        self.dtype = spec.dtype
+
+    def run(self, dy: np.ndarray, y: np.ndarray) -> np.ndarray:
+        dy, y = contiguous(dy), contiguous(y)
+        dx = aligned_empty(y.shape, self.dtype)
+        self.main.run(address(y), address(dy), address(dx))
+        return dx
+
+
 # -- plans by key -------------------------------------------------------------------------------------------------------
 
 
@@ -214,3 +231,7 @@ def layer_backward(library: Library, rows: int, depth: int, dtype: np.dtype = FL
 
 def softmax(library: Library, spec: SoftmaxSpec) -> Softmax | None:
     return planned(Softmax, library, _passes((spec.rows, spec.classes), spec.dtype, 2), spec)
+
+
+def softmax_backward(library: Library, spec: SoftmaxSpec) -> SoftmaxBackward | None:
+    return planned(SoftmaxBackward, library, _passes((spec.rows, spec.classes), spec.dtype, 3), spec)

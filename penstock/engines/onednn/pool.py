@@ -156,11 +156,10 @@ class MaxBackward(_Plan):
             return dx
         self.kept.wanted = True
         x = contiguous(x)
-        again, workspace = scratch.take(self.training.dst_size), scratch.take(self.training.workspace_size)
+        # Once only, as a rule; so these are none of the buffers that stay.
+        again, workspace = buffer(self.training.dst_size), buffer(self.training.workspace_size)
         self.training.main.run(address(x), again.address, workspace.address)
         self.main.run(address(dy), workspace.address, address(dx))
-        scratch.give(again)
-        scratch.give(workspace)
         return dx
 
 

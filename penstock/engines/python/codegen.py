@@ -36,6 +36,7 @@ from penstock.engines.python.expressions import (
     without_dimensions,
 )
 from penstock.engines.python.facts import find_owned, find_sure
+from penstock.engines.python.gradients import find_late
 from penstock.engines.python.pieces import piece
 from penstock.engines.python.stacks import find_stacks, stack_line
 from penstock.engines.python.structure import Assign, Branch, Call, Loop, Offloaded, Structured, Unstructured, structure
@@ -140,7 +141,7 @@ class _Writer:
         self.block = without_unread(self.block, self._root, kept)
         self.block, narrow = without_broadcasts(self.block, self._root, kept)
         self.alias.update(narrow)
-        self.stacks = find_stacks(paths(self.block), reads, self._root, self._read_at_end(), self.constants_of, self.globals)
+        self.stacks = find_stacks(paths(self.block), reads, self._root, self._read_at_end(), self._constant)
         # What a push gives is what was pushed. Runs know values by their names, so this comes before them.
         self.alias.update((op.outputs[0], op.inputs[1]) for op in self.stacks if op.type == "StackPushV2")
         if self.offload is not None:
@@ -151,7 +152,8 @@ class _Writer:
             self._with_products(args)
         self._find_kills()
         statements = list(paths(self.block))
-        self.owned = find_owned(statements, reads, self._root)
+        self.late = find_late(self.block, self._root, kept) if self.on_host else {}
+        self.owned = find_owned(statements, reads, self._root, self.late)
         fed = [t for _, t in args if t.op.type in _ARGS]
         self.counters = Counters({}, {})
         if self.on_host:
@@ -527,7 +529,7 @@ class _Writer:
                 return  # the loop asks for it itself
         elif op in self.stacks:
             text = stack_line(self.stacks[op], op, inputs, self.code.words)
-        elif self.on_host:
+        elif self.on_host and op not in self.late:
             into = self._reusable(node, path)
             text = expression(node, inputs, self._global, self.globals, into)
             if text is None and (original(node) or from_engine(node)) and all(self._root(t) in self.sure for t in op.inputs):
@@ -537,7 +539,7 @@ class _Writer:
         else:
             ctx = [getattr(node, "context", "ctx")] if node.needs_ctx else []
             self.code.needs_ctx |= node.needs_ctx
-            text = f"{self._global(node.fn, 'f')}({', '.join(ctx + inputs)})"
+            text = f"{self._global(self.late.get(op) or self._kernel(node, path), 'f')}({', '.join(ctx + inputs)})"
         if op not in self.code.shortened and self.on_host and self._steps(node, indent, path, inputs, comment):
             return
         if variables_read(node) and op in self.code.shortened:
@@ -590,6 +592,24 @@ class _Writer:
             last = step
         self._drop(self._spare(self._let_go(path), path), indent)
         return True
+
+    def _kernel(self, node: Any, path: tuple[int, ...]) -> Callable[..., Any]:
+        """The node's kernel, or one that writes its result into an input that nobody needs any more, if it has such a form."""
+        over = getattr(node.fn, "over", None)
+        if over is None or not self.on_host:
+            return node.fn
+        out, inputs = node.op.outputs[0], [self._root(t) for t in node.op.inputs]
+        dying = self.kills.get(path, ())
+        for i, tensor in enumerate(inputs):
+            if (
+                tensor in dying
+                and tensor.dims == out.dims
+                and tensor.dtype is out.dtype
+                and self.owned.get(tensor) == path[:-1]
+                and inputs.count(tensor) == 1
+            ):
+                return over(i)
+        return node.fn
 
     def _reusable(self, node: Any, path: tuple[int, ...]) -> str | None:
         """The name of an array into which the node's ufunc may write its result: one that this function made, that nobody needs any

@@ -43,23 +43,54 @@ _FLOATS = (np.float32, np.float64)
 _REDUCTIONS = {"Sum": np.add, "Mean": np.add, "Prod": np.multiply, "Max": np.maximum, "Min": np.minimum}
 
 
+_RANDOM = frozenset(("RandomStandardNormal", "RandomUniform", "TruncatedNormal"))
 _FRESH = frozenset(("MatMul", "Sum", "Prod", "Max", "Min", "Mean"))
 _PURE = _FRESH | frozenset((
     "Sigmoid", "Relu", "ReluGrad", "TanhGrad", "SigmoidGrad", "BatchMatMul", "BatchMatMulV2", "Shape", "Reshape", "Transpose", "Cast", "Fill",
     "ZerosLike", "OnesLike", "SelectV2", "Prod", "BroadcastTo", "Conv2D", "Conv2DBackpropInput", "Conv2DBackpropFilter", "BiasAdd", "BiasAddGrad",
     "ShapeN", "DepthwiseConv2dNative", "DepthwiseConv2dNativeBackpropInput", "DepthwiseConv2dNativeBackpropFilter", "_FusedConv2D",
-    "_FusedDepthwiseConv2dNative", "_FusedMatMul",
+    "_FusedDepthwiseConv2dNative", "_FusedMatMul", "_LayerNorm", "_LayerNormGrad", "_ScaledBatchMatMul", "_SoftmaxGrad",
 ))  # fmt: skip
+
+
+_FRESH_FROM_ENGINE = frozenset((
+    "MatMul", "Relu", "ReluGrad", "AddN", "AddV2", "AvgPool", "AvgPoolGrad", "MaxPoolGrad", "Conv2D", "Conv2DBackpropInput", "Conv2DBackpropFilter",
+    "DepthwiseConv2dNative", "DepthwiseConv2dNativeBackpropInput", "DepthwiseConv2dNativeBackpropFilter", "_FusedConv2D",
+    "_FusedDepthwiseConv2dNative", "_SoftmaxGrad",
+))  # fmt: skip
+_LOOKS = frozenset(("Shape", "ShapeN", "Size", "Rank"))
+_BATCH_NORMS = frozenset(("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3", "FusedBatchNormGrad", "FusedBatchNormGradV2", "FusedBatchNormGradV3"))
 
 
 def makes_new(node: Any) -> bool:
     """Whether a node's result shares memory with nothing, and the node keeps nothing of its inputs."""
-    return ufunc_of(node) is not None or (node.op.type in _FRESH and original(node))
+    if ufunc_of(node) is not None:
+        return True
+    return ((node.op.type in _FRESH or node.op.type in _RANDOM) and original(node)) or (node.op.type in _FRESH_FROM_ENGINE and from_engine(node))
+
+
+def new_results(node: Any) -> list[Tensor]:
+    """The results of a node that share memory with nothing."""
+    if makes_new(node):
+        return node.op.outputs if node.plain else []
+    return node.op.outputs[:1] if node.op.type in _BATCH_NORMS and from_engine(node) else []
+
+
+def kept_inputs(node: Any) -> Sequence[Tensor]:
+    """The inputs that a node may keep, or give on, or give a view of."""
+    if makes_new(node) or (node.op.type in _LOOKS and original(node)):
+        return ()
+    if from_engine(node):
+        if node.op.type in ("MaxPool", "_MklNativeConv2DBackpropFilterWithBias", "_LayerNorm", "_LayerNormGrad"):  # the first remembers its result, for the gradient
+            return ()
+        if node.op.type in _BATCH_NORMS:
+            return node.op.inputs[2 if "Grad" in node.op.type else 1 :]
+    return needed_inputs(node)
 
 
 def derives_shape(node: Any) -> bool:
     """Whether the static shapes of a node's results follow from those of its inputs."""
-    return ufunc_of(node) is not None or node.op.type in _PURE or pieces.derives_shape(node.op)
+    return ufunc_of(node) is not None or node.op.type in _PURE or node.op.type in _RANDOM or pieces.derives_shape(node.op)
 
 
 def is_pure(node: Any, inputs_have_other_readers: bool = False) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Any
 
 from penstock.engines.python.elementwise import Fused
-from penstock.engines.python.expressions import derives_shape, makes_new, needed_inputs
+from penstock.engines.python.expressions import derives_shape, kept_inputs, needed_inputs, new_results
 from penstock.engines.python.products import Products
 from penstock.engines.python.structure import Call, Loop
 from penstock.graph.ir import Operation, Tensor
@@ -23,20 +23,23 @@ _VARIABLES = frozenset(("VariableV2", "Variable", "ReadVariableOp"))
 _SAME = frozenset(("Identity", "Snapshot", "Enter", "RefEnter", "Switch", "RefSwitch"))
 
 
-def find_owned(statements: Iterable[tuple[Path, Any]], reads: Callable[[Any], Sequence[Tensor]], root: Root) -> dict[Tensor, Path]:
-    """The owned arrays, and the block that makes each."""
+def find_owned(
+    statements: Iterable[tuple[Path, Any]], reads: Callable[[Any], Sequence[Tensor]], root: Root, keeping: Container[Operation] = ()
+) -> dict[Tensor, Path]:
+    """The owned arrays, and the block that makes each. Nodes of `keeping` keep what they are given."""
     shared: set[Tensor] = set()
     fresh: dict[Tensor, Path] = {}
     for path, statement in statements:
         if isinstance(statement, Call):
-            new = makes_new(statement.node)
-            if new and statement.node.plain:
-                fresh[statement.node.op.outputs[0]] = path[:-1]
-        else:
-            new = isinstance(statement, (Fused, Products))
-            if isinstance(statement, Fused):
-                fresh.update((t, path[:-1]) for t in statement.outputs)
-        if not new:
+            if statement.node.op in keeping:
+                shared.update(root(t) for t in reads(statement))
+            else:
+                fresh.update((t, path[:-1]) for t in new_results(statement.node))
+                shared.update(root(t) for t in kept_inputs(statement.node))
+            continue
+        if isinstance(statement, Fused):
+            fresh.update((t, path[:-1]) for t in statement.outputs)
+        elif not isinstance(statement, Products):
             shared.update(root(t) for t in reads(statement))
     return {tensor: path for tensor, path in fresh.items() if tensor not in shared}
 

@@ -25,7 +25,7 @@ _CONSTANTS = ("Const", "HostConst")
 _BOUNDS: dict[str, tuple[int, ...]] = {"Split": (0,), "Slice": (1, 2), "ConcatV2": (-1,)}
 """The inputs that must be constants for a node's shape to follow from those of its other inputs."""
 _DERIVED = frozenset((
-    "AddN", "Unpack", "_MatMulColumns", "_SumOfProducts", "Softmax", "LogSoftmax", "SoftmaxCrossEntropyWithLogits", "SparseSoftmaxCrossEntropyWithLogits",
+    "AddN", "AddV2", "Unpack", "_MatMulColumns", "_SumOfProducts", "_SumOfProductsAndRows", "Softmax", "LogSoftmax", "SoftmaxCrossEntropyWithLogits", "SparseSoftmaxCrossEntropyWithLogits",
 ))  # fmt: skip
 _MOST_SUMMANDS = 3
 SHORT_SUM = 1 << 15

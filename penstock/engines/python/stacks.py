@@ -30,17 +30,16 @@ def find_stacks(
     reads: Callable[[Any], Sequence[Tensor]],
     root: Callable[[Tensor], Tensor],
     results: Sequence[Tensor],
-    constants: dict[Tensor, str],
-    known: dict[str, Any],
+    constant: Callable[[Tensor], Any],
 ) -> dict[Operation, LocalStack]:
-    """The nodes that make, fill and empty stacks which are lists."""
+    """The nodes that make, fill and empty stacks which are lists. `constant(tensor)` is the tensor's value if it is a constant, else None."""
     made: dict[Tensor, LocalStack] = {}
     users: dict[Tensor, list[Operation]] = {}
     outside = {root(t) for t in results}
     for _, statement in statements:
         op = statement.node.op if isinstance(statement, Call) else None
         if op is not None and op.type == "StackV2":
-            size = known.get(constants.get(root(op.inputs[0]), ""))
+            size = constant(root(op.inputs[0]))
             if isinstance(size, np.generic):
                 made[op.outputs[0]] = LocalStack(op.attrs["stack_name"].decode() or op.name, int(size))
                 users[op.outputs[0]] = [op]

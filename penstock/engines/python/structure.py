@@ -168,6 +168,7 @@ class _Reader:
         guard: Guard = ()
         deps: set[_Item] = set()
         is_merge = kind in _MERGE
+        dies = not is_merge and kind != "ControlTrigger"  # with any of its inputs
         for tensor in op.inputs:
             source = tensor.op
             if source.type in _NEXT:
@@ -175,17 +176,15 @@ class _Reader:
             if source in self.out_frame:
                 frame = self._same(frame, self.out_frame[source], op)
                 deps |= self.order[source]
-                if not is_merge:
+                if dies:
                     guard = self._join(guard, self.guards.get(tensor, ()))
         for source in op.control_inputs:
             if source in self.out_frame:
                 frame = self._same(frame, self.out_frame[source], op)
                 deps |= self.order[source]
-                if not is_merge and source.type != "ControlTrigger":
+                if dies and source.type != "ControlTrigger":
                     guard = self._join(guard, self.op_guard[source])
         frame = frame or self.root
-        if kind == "ControlTrigger":
-            guard = ()  # alive although its inputs are dead
         self.out_frame[op] = frame
         self.op_guard[op] = guard
         self.order[op] = deps
@@ -399,6 +398,13 @@ class _Reader:
                 else:
                     rest.append(item)
                     blocked.add(item)
+            joined = _joinable(batch, rest, lambda item: len(item.guard) > depth and item.guard[depth][0] is pred)
+            if joined:
+                # Another branch on this predicate waits only for what may as well come before this one.
+                late = {item for item in joined if len(item.guard) > depth and item.guard[depth][0] is pred}
+                block += self._block([item for item in rest if item in joined and item not in late], prefix)
+                batch += [item for item in rest if item in late]
+                rest = [item for item in rest if item not in joined]
             sides = []
             for side in (True, False):
                 chosen = [item for item in batch if item.guard[depth][1] is side]
@@ -407,6 +413,27 @@ class _Reader:
                 block.append(Branch(pred, self.switch_of[pred], *sides))
             items = rest
         return block
+
+
+def _joinable(batch: list[_Item], rest: list[_Item], belongs: Callable[[_Item], bool]) -> set[_Item]:
+    """Items of `rest` that belong to the batch and wait for nothing that waits for the batch, and what they wait for."""
+    if not any(belongs(item) for item in rest):
+        return set()
+    mine, later = set(batch), set(rest)
+    waits: dict[_Item, bool] = {}  # whether an item has to come after the batch; `rest` is in an order in which dependencies come first
+    needs: dict[_Item, set[_Item]] = {}
+    joined: set[_Item] = set()
+    for item in rest:
+        own = belongs(item)
+        deps = item.deps & later
+        waits[item] = any(waits.get(dep, True) for dep in deps) or (not own and not mine.isdisjoint(item.deps))
+        if waits[item]:
+            continue
+        needs[item] = {item}.union(*(needs[dep] for dep in deps))
+        if own:
+            joined |= needs[item]
+            mine.add(item)
+    return joined
 
 
 def _sorted(items: list[_Item]) -> list[_Item]:

@@ -21,12 +21,17 @@ from typing import Any
 
 import numpy as np
 
+from penstock.engines.onednn import crowd
+
 log = logging.getLogger("penstock.xla")
 
 OFF, AUTO, EAGER = "0", "1", "eager"
 
 _forked = False
 _started = False
+_threads = 0  # how many XLA may use on CPUs; 0: as many as it likes
+_pool = 0  # how many it has, once it has any
+_NUMBERS = ("PJRT_NPROC", "NPROC")
 
 
 def mode() -> str:
@@ -53,9 +58,20 @@ def is_available() -> bool:
     return not _forked and _is_installed()
 
 
+def limit_threads(number: int) -> None:
+    """XLA gets so many threads on CPUs (`intra_op_parallelism_threads`) if it has none yet. If it has more by then, it gets nothing more to do."""
+    global _threads
+    _threads = number
+
+
+def fits() -> bool:
+    """Whether XLA keeps to the number of threads on CPUs."""
+    return not _threads or not _pool or _pool <= _threads
+
+
 def start() -> Any:
-    """The jax module, ready: rules registered, cache on disk set up."""
-    global _started
+    """The jax module, ready: rules registered, cache on disk set up, threads counted."""
+    global _started, _pool
     import jax
 
     if not _started:
@@ -63,7 +79,35 @@ def start() -> Any:
         import penstock.engines.xla.rules  # noqa: F401  (registers them)
 
         _set_up_cache(jax)
+        _run_at_once(jax)
+        _pool = _start_threads(jax)
     return jax
+
+
+def _start_threads(jax: Any) -> int:
+    """Makes XLA's threads for CPUs, and gives their number. XLA reads it out of the environment when JAX finds its devices; the program may
+    have asked for these before, or have set the number."""
+    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        is_late = bool(jax._src.xla_bridge.backends_are_initialized())
+    except AttributeError:
+        is_late = True
+    if not _threads or is_late or any(name in os.environ for name in _NUMBERS):
+        return next((int(text) for name in _NUMBERS if (text := os.environ.get(name, "")).isdigit()), cpus)
+    os.environ[_NUMBERS[0]] = str(_threads)
+    try:
+        jax.devices()
+    finally:
+        os.environ.pop(_NUMBERS[0], None)
+    return _threads
+
+
+def _run_at_once(jax: Any) -> None:
+    """Programs of CPUs run on the thread that calls them, which waits for them anyway: handing a small one to another thread and back takes longer
+    than running it. JAX's own switch says otherwise if the user has set it; once JAX has begun to compute it stays as it is."""
+    if "JAX_CPU_ENABLE_ASYNC_DISPATCH" not in os.environ:
+        with contextlib.suppress(AttributeError, ValueError):  # another version of JAX
+            jax.config.update("jax_cpu_enable_async_dispatch", False)
 
 
 def _set_up_cache(jax: Any) -> None:
@@ -82,13 +126,18 @@ def _set_up_cache(jax: Any) -> None:
 
 def x64() -> contextlib.AbstractContextManager[Any]:
     """64-bit types, for this thread and block: TF has them, and JAX cuts them down unless asked."""
+    return _enable_x64()(True)
+
+
+@functools.lru_cache(maxsize=1)
+def _enable_x64() -> Callable[[bool], contextlib.AbstractContextManager[Any]]:
     import jax
 
     if hasattr(jax, "enable_x64"):
-        return jax.enable_x64(True)
+        return jax.enable_x64
     from jax import experimental  # before JAX 0.8
 
-    return experimental.enable_x64()  # type: ignore[attr-defined]
+    return experimental.enable_x64  # type: ignore[attr-defined]
 
 
 @functools.lru_cache(maxsize=1)
@@ -145,6 +194,7 @@ class _Compiler:
                 del function
                 with self.lock:
                     self.pending -= 1
+                crowd.reset()  # what was in the way of other threads is done; a contest with them comes next
 
 
     def close(self) -> None:

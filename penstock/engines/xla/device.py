@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import sys
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -124,29 +125,19 @@ class DeviceProgram(Program):
                 # A copy: the transfer goes on while the caller may already write into what it has fed.
                 values[i] = self._put(np.array(value))
         form = plan.form
-        array, getrefcount = backend.array_class(), sys.getrefcount
-        value = None
         more = [self._places(form)] if form.draws else []
         if not plan.refs:
             results, _ = form.call(values, self._constants, [], [], *more)
             return self._packed(form, results, plan.refs)
+        array = backend.array_class()
         for acquire in plan.acquire:
             acquire()
         try:
             kept = [value if (value := ref.value).__class__ is array else self._read(ref) for ref in plan.kept]
+            value = None
             taken: list[Any] = []
             try:
-                for ref in plan.donated:
-                    value = ref.value
-                    if value.__class__ is array:  # the usual case, without a call
-                        ref.value = None
-                        if getrefcount(value) <= ALONE:
-                            taken.append(value)
-                            continue
-                        ref.value = value
-                    value = None
-                    taken.append(self._take(ref))
-                value = None
+                self._take_all(plan.donated, array, taken)
                 results, new = form.call(values, self._constants, kept, taken, *more)
             except BaseException:
                 for ref, value in zip(plan.donated, taken):
@@ -159,6 +150,21 @@ class DeviceProgram(Program):
             for release in plan.release:
                 release()
         return self._packed(form, results, plan.refs)
+
+    def _take_all(self, refs: list[Ref], array: type, taken: list[Any]) -> None:
+        """Fills `taken` with the variables' values, which will be written over. The locks are held."""
+        taken += map(_VALUE, refs)
+        if [value.__class__ for value in taken].count(array) == len(taken):  # as the last step left them
+            for ref in refs:
+                ref.value = None
+            if not taken or max(map(sys.getrefcount, taken)) <= ALONE_IN_A_LIST:
+                return
+            for ref, value in zip(refs, taken):
+                ref.value = value
+            value = None
+        taken.clear()
+        for ref in refs:
+            taken.append(self._take(ref))
 
     def _places(self, form: Compiled) -> list[Any]:
         """Where each stream is now; it moves on by what the program draws."""
@@ -250,6 +256,9 @@ def _references_of_a_local() -> int:
 
 
 ALONE = _references_of_a_local()
+ALONE_IN_A_LIST = max(map(sys.getrefcount, [object()]))
+"""What getrefcount says of an object that only a local name holds, and of one that only a list holds."""
+_VALUE = operator.attrgetter("value")
 
 
 class Changed(Exception):

@@ -11,14 +11,18 @@ from typing import Any
 import numpy as np
 
 from penstock.engines.xla import backend
-from penstock.engines.xla.device import ALONE, Changed, DeviceProgram, Plan
+from penstock.engines.xla.device import ALONE, ALONE_IN_A_LIST, Changed, DeviceProgram, Plan
 from penstock.engines.xla.program import MOST_SHAPES, Compiled, Given, Program
 from penstock.graph import spec
-from penstock.ops.resources import Ref, hold, raw_value
+from penstock.ops.resources import HeldRef, Ref, hold, put_raw, raw_value
 
 _HOST, _XLA = "host", "xla"
 JAX_ERRORS = (RuntimeError, TypeError)
 """What a compiled program may raise. Kernels raise OpErrors, ValueErrors and the like in the host's form, which are not among them."""
+
+
+class Doubt(Changed, RuntimeError):
+    """A program found that it had no room for what it computed. Nothing has been changed."""
 
 
 class Contest:
@@ -58,6 +62,12 @@ class Contests(dict[Any, Contest]):
     def __init__(self, eager: bool) -> None:
         super().__init__()
         self.eager = eager
+
+    def lost(self, form: Compiled) -> None:
+        """Python computes from now on what this form was for."""
+        for contest in self.values():
+            if contest.form is form:
+                contest.choice = _HOST
 
     def begin(self, program: Program, key: Any, given: Given) -> Contest:
         """The contest for shapes that have not been there yet."""
@@ -118,7 +128,8 @@ class HotProgram(Program):
         except JAX_ERRORS as error:
             # Nothing has been changed yet, so Python can have the last word.
             contest.choice = _HOST
-            backend.log.warning("XLA failed, and is not used any more here: %s: %s (%s)", self.describe(), type(error).__name__, error)
+            if not isinstance(error, Doubt):
+                backend.log.warning("XLA failed, and is not used any more here: %s: %s (%s)", self.describe(), type(error).__name__, error)
             return self.host(ctx, stop, *inputs)
 
     def _through_xla(self, form: Any, values: list[Any]) -> tuple:
@@ -126,6 +137,8 @@ class HotProgram(Program):
             self._constants = [a for _, a in self.large]
         with backend.x64():
             results, _ = form.call(values, self._constants, [], [])
+        if form.doubtful and results[-1]:
+            raise Doubt
         return tuple(
             [np.asarray(results[what])[()] if kind == "value" else what for kind, what in form.outputs]
         )
@@ -150,6 +163,8 @@ class HotStateProgram(DeviceProgram):
 
     reports = True
     TRIALS = 8
+    _lost: tuple[int, list[Any]] | None = None
+    """When Python's form has won: the version of the resources and the shapes of inputs then. Variables may change their shapes, but whoever has won stays."""
 
     def __init__(self, *args: Any, eager: bool = False) -> None:
         super().__init__(*args)
@@ -168,6 +183,9 @@ class HotStateProgram(DeviceProgram):
                     return self._run(last, values)
                 except (Changed, TypeError):
                     self._last = None
+        lost = self._lost
+        if lost is not None and lost[0] == ctx.resources.version and [getattr(v, "shape", None) for v in inputs] == lost[1]:
+            return self.host(ctx, stop, *inputs)
         n = len(inputs)
         every = (*inputs, *(node.fn(ctx) for node in self.handles))
         seen = self._look(ctx, every, n)
@@ -175,6 +193,13 @@ class HotStateProgram(DeviceProgram):
         if contest is None:
             contest = self.contests.begin(self, seen.key, seen.given)
         form = contest.form
+        if form is None and contest.choice is None:  # being compiled: the more steps are timed, the better Python's time is known
+            start = time.perf_counter_ns()
+            results = self.host(ctx, stop, *inputs)
+            contest.python = min(contest.python, time.perf_counter_ns() - start)
+            return results
+        if contest.choice is _HOST:
+            self._lost = (ctx.resources.version, [getattr(v, "shape", None) for v in inputs])
         if contest.choice is _HOST or form is None or (form.checks and not _in_range(form.checks, inputs)):
             return self.host(ctx, stop, *inputs)
         plan = self._planned(ctx, every, seen, form)
@@ -188,6 +213,8 @@ class HotStateProgram(DeviceProgram):
         return results
 
     def _trial(self, contest: Contest, plan: Plan, ctx: Any, stop: Any, inputs: tuple) -> tuple:
+        if contest.turn < self.TRIALS and not backend.is_idle():  # the compiler takes a core from Python's form
+            return self.host(ctx, stop, *inputs)
         # One form after the other, not in turns: whichever takes over the variables pays for it once.
         start = time.perf_counter_ns()
         contest.turn += 1
@@ -217,11 +244,13 @@ class HotStateProgram(DeviceProgram):
             kept = [self._read(ref) for ref in plan.kept]
             taken: list[Any] = []
             try:
-                for ref in plan.donated:
-                    taken.append(self._take(ref))
+                self._take_all(plan.donated, backend.array_class(), taken)
                 results, new = form.call(values, self._constants, kept, taken)
                 # What was fed may change when the step is over, and errors belong to it.
                 results = [np.asarray(v)[()] for v in results]
+                if form.doubtful and results[-1]:
+                    self.contests.lost(form)
+                    raise Doubt
                 for value in new[:1]:
                     value.block_until_ready()
             except BaseException:
@@ -230,11 +259,28 @@ class HotStateProgram(DeviceProgram):
                         hold(ref, value)
                 raise
             for ref, value in zip(plan.written, new):
-                hold(ref, value)
+                if ref.__class__ is HeldRef:
+                    put_raw(ref, value)
+                else:
+                    hold(ref, value)
         finally:
             for release in plan.release:
                 release()
         return self._packed(form, results, plan.refs)
+
+    def _take_all(self, refs: list[Ref], array: type, taken: list[Any]) -> None:
+        taken += map(raw_value, refs)
+        if [value.__class__ for value in taken].count(array) == len(taken) and not any(map(_is_seen, taken)):
+            for ref in refs:
+                put_raw(ref, None)
+            if not taken or max(map(sys.getrefcount, taken)) <= ALONE_IN_A_LIST:
+                return
+            for ref, value in zip(refs, taken):
+                put_raw(ref, value)
+            value = None
+        taken.clear()
+        for ref in refs:
+            taken.append(self._take(ref))
 
     def _read(self, ref: Ref) -> Any:
         value = raw_value(ref)

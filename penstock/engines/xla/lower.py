@@ -1,4 +1,4 @@
-"""Statements -> a traced computation: calls by the ops' rules, branches as lax.cond, loops as lax.while_loop.
+"""Statements -> a traced computation: calls by the ops' rules, branches as lax.cond, loops as lax.while_loop, those with stacks as lax.scan.
 
 Values are JAX tracers, NumPy arrays (known when compiling) and `Var`s. What depends on known values alone stays known: shapes and what is
 computed from shapes never become part of the program.
@@ -7,7 +7,7 @@ computed from shapes never become part of the program.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -16,12 +16,27 @@ from penstock.dtypes import resource
 from penstock.engines.python.expressions import needed_inputs
 from penstock.engines.python.structure import Assign, Branch, Call, Loop
 from penstock.engines.python.walk import everything, reads
+from penstock.engines.xla.loops import (
+    STACK_OPS,
+    Body,
+    Rounds,
+    Stacked,
+    cond,
+    known_rounds,
+    scan,
+    stack_call,
+    stacks_in,
+    while_loop,
+)
 from penstock.engines.xla.rule import Dynamic, Unsupported, Var, find_rule, jnp, lax, static_ints
 from penstock.graph.bind import input_ranges
 from penstock.graph.ir import Operation, Tensor
 
 FOLD = 1 << 16
 """Elements up to which a value that is known when compiling is computed then; larger ones are made by the program."""
+
+WRITTEN_OUT = 400
+"""Statements that a loop may become if all of its rounds are written one after another."""
 
 PASSES_VARS = frozenset(("Identity", "Enter", "Switch", "RefIdentity"))
 
@@ -48,6 +63,13 @@ INDEXED: dict[str, tuple[int, Callable[[list[Any], dict[str, Any]], int]]] = {
 from outside and are looked at before it starts."""
 
 
+HARMLESS: dict[str, Callable[[np.ndarray], Any]] = {
+    **dict.fromkeys(("Div", "TruncateDiv", "FloorDiv", "FloorMod", "Mod", "TruncateMod"), lambda y: y != 0),
+    "Pow": lambda y: y >= 0,
+}
+"""Ops whose kernel complains about the second operand only: what is all right with it."""
+
+
 class Tracer:
     """Runs statements on traced values. `env` maps root tensors to values; `streams` has a place in a stream (three uint64) for each node that draws
     random numbers, and `drawn` gets the number of elements that it draws."""
@@ -59,9 +81,13 @@ class Tracer:
         self.drawn: dict[Operation, int] = {}
         self.looks: set[Tensor] | None = None  # inputs that can be looked at before the program starts; None: nobody reports anything
         self.checks: list[tuple[Tensor, int]] = []
+        self.doubts: list[Any] | None = None  # conditions under which the program's results are worth nothing; None: nobody would look
 
     def value(self, tensor: Tensor) -> Any:
-        return self.env[self.root(tensor)]
+        try:
+            return self.env[self.root(tensor)]
+        except KeyError:
+            raise CannotLower(tensor.op, "is used outside of its branch") from None
 
     def run(self, block: list) -> None:
         for statement in block:
@@ -85,6 +111,14 @@ class Tracer:
 
     def call(self, node: Any) -> None:
         op: Operation = node.op
+        if op.type in STACK_OPS:
+            try:
+                found = stack_call(op, self.value, self.plain)
+            except Unsupported as reason:
+                raise CannotLower(op, str(reason)) from None
+            if found is not None:
+                self.env[op.outputs[0]] = found
+            return
         if len(needed_inputs(node)) < len(op.inputs):  # a Reshape between static shapes: nobody computes the shape
             self.env[op.outputs[0]] = jnp.reshape(self.plain(op.inputs[0]), op.outputs[0].dims)
             return
@@ -124,7 +158,7 @@ class Tracer:
             if not arg.is_ref and opdef.inputs and not _takes_resource(op, start, stop):
                 part = [v.value if isinstance(v, Var) else v for v in part]
             args.append(part if is_list else part[0])
-        if self.looks is not None and rule.may_raise(op.attrs):
+        if self.looks is not None and rule.may_raise(op.attrs) and not _is_harmless(op, args):
             if op.type not in INDEXED:
                 raise Unsupported("its kernel reports bad data, which a program cannot")
             self._check_indices(op, args)
@@ -157,51 +191,95 @@ class Tracer:
 
     def branch(self, statement: Branch) -> None:
         pred = self.plain(statement.pred)
-        if isinstance(pred, (np.ndarray, np.generic)):
+        handles = stacks_in(statement, self.root)
+        if isinstance(pred, (np.ndarray, np.generic)) and not handles:
             self.run(statement.yes if bool(pred) else statement.no)
             return
         merges = merged(statement)
-        ends: list[list[Any]] = [[], []]
 
-        def side(block: list, index: int) -> Callable[[], tuple]:
-            def run() -> tuple:
-                inner = Tracer(dict(self.env), self.root)
-                inner.run(block)
-                ends[index] = [inner.plain(t) for t in merges]
-                return tuple(jnp.asarray(v) for v in ends[index])
+        def side(block: list) -> Body:
+            def run(carry: tuple, known: tuple, stacks: dict[Tensor, Stacked]) -> tuple:
+                tracer = self.inner()
+                tracer.env.update(stacks)
+                tracer.run(block)
+                return tuple(jnp.asarray(tracer.plain(t)) for t in merges)
 
             return run
 
         try:
-            found = lax.cond(jnp.reshape(pred, ()), side(statement.yes, 0), side(statement.no, 1))
+            found = cond(pred, {handle: self.env[handle] for handle in handles}, (side(statement.yes), side(statement.no)))
         except TypeError as error:
             raise CannotLower(statement.switch.op, f"the two branches differ: {error}") from None
+        except Unsupported as reason:
+            raise CannotLower(statement.switch.op, str(reason)) from None
         self.env.update(zip(merges, found, strict=True))
 
-    def loop(self, statement: Loop) -> None:
-        merges = [merge.op.outputs[0] for merge, _, _ in statement.carried]
-        first = [jnp.asarray(self.plain(start), t.dtype.base_dtype.np) for t, (_, start, _) in zip(merges, statement.carried)]
-        again = statement.again
+    def inner(self) -> Tracer:
+        """A tracer for statements inside of one: what it finds is not known here."""
+        tracer = Tracer(dict(self.env), self.root)
+        tracer.looks = self.looks
+        tracer.checks = self.checks
+        return tracer
 
-        def inner(carry: tuple) -> Tracer:
-            tracer = Tracer(dict(self.env), self.root)
+    def loop(self, statement: Loop) -> None:
+        handles = stacks_in(statement, self.root)
+        rounds = known_rounds(statement, self.root, self.env) if handles else None
+        if handles and rounds is None and self.doubts is None:
+            raise CannotLower(statement.loop_cond.op, "how often the loop runs is not known, and it needs stacks", True)
+        known = list(rounds.values) if rounds is not None else []
+        carried = [(merge.op.outputs[0], start, next_) for merge, start, next_ in statement.carried if merge.op.outputs[0] not in known]
+        merges = [tensor for tensor, _, _ in carried]
+        first = tuple(jnp.asarray(self.plain(start), t.dtype.base_dtype.np) for t, start, _ in carried)
+
+        def inner(carry: tuple, others: Iterable[tuple[Tensor, Any]] = ()) -> Tracer:
+            tracer = self.inner()
             tracer.env.update(zip(merges, carry))
+            tracer.env.update(others)
             tracer.run(statement.cond)
             return tracer
 
-        def cond(carry: tuple) -> Any:
-            return jnp.reshape(inner(carry).plain(again), ())
+        def goes_on(carry: tuple) -> Any:
+            return jnp.reshape(inner(carry).plain(statement.again), ())
 
-        def body(carry: tuple) -> tuple:
-            tracer = inner(carry)
+        def body(carry: tuple, values: tuple = (), stacks: dict[Tensor, Stacked] | None = None) -> tuple:
+            tracer = inner(carry, zip(known, values))
+            tracer.env.update(stacks or {})
             tracer.run(statement.body)
-            return tuple(jnp.asarray(tracer.plain(next_)) for _, _, next_ in statement.carried)
+            return tuple(jnp.asarray(tracer.plain(next_)) for _, _, next_ in carried)
 
+        stacks = {handle: self.env[handle] for handle in handles}
         try:
-            last = lax.while_loop(cond, body, tuple(first))
+            if not handles:
+                last = lax.while_loop(goes_on, body, first)
+            elif rounds is None:
+                last, doubt = while_loop(first, stacks, goes_on, body)
+                assert self.doubts is not None
+                self.doubts.append(doubt)
+            else:
+                last = self._rounds(rounds, stacks, first, body, len(list(everything(statement.body))))
         except TypeError as error:
             raise CannotLower(statement.loop_cond.op, f"a loop variable changes its shape: {error}") from None
-        self.env = inner(last).env
+        except Unsupported as reason:
+            raise CannotLower(statement.loop_cond.op, str(reason)) from None
+        self.env = inner(last, rounds.last.items() if rounds is not None else ()).env
+
+    def _rounds(self, rounds: Rounds, stacks: dict[Tensor, Stacked], first: tuple, body: Body, size: int) -> tuple:
+        """A loop whose rounds are known: as a scan, or written out if that is not too long and the rounds differ in more than numbers."""
+        last = first
+        known = tuple(rounds.values.values())
+        is_short = rounds.number * size <= WRITTEN_OUT
+        if rounds.number > 1 or (rounds.number and not is_short):
+            before = {handle: list(stack.blocks) for handle, stack in stacks.items()}
+            try:
+                return scan(rounds.number, first, known, stacks, body)
+            except (TypeError, Unsupported, CannotLower):
+                if not is_short:
+                    raise
+                for handle, blocks in before.items():
+                    stacks[handle].blocks = blocks
+        for i in range(rounds.number):
+            last = body(last, tuple(values[i] for values in known), stacks)
+        return last
 
 
 def run_in_pieces(tracer: Tracer, block: list, outputs: list[Tensor], size: int) -> None:
@@ -218,7 +296,7 @@ def run_in_pieces(tracer: Tracer, block: list, outputs: list[Tensor], size: int)
         tracer.run(block[start:stop])
         if stop < len(block):
             env = tracer.env
-            live = [t for t, v in env.items() if last.get(t, -1) >= stop and not isinstance(v, (Var, np.ndarray, np.generic))]
+            live = [t for t, v in env.items() if last.get(t, -1) >= stop and not isinstance(v, (Var, Stacked, np.ndarray, np.generic))]
             env.update(zip(live, lax.optimization_barrier(tuple(env[t] for t in live))))
 
 
@@ -226,6 +304,10 @@ def merged(statement: Branch) -> list[Tensor]:
     """What both sides of a branch give a value to."""
     yes = {s.node.op for s in statement.yes if isinstance(s, Assign)}
     return [t for s in statement.no if isinstance(s, Assign) and s.node.op in yes for t in s.node.op.outputs]
+
+
+def _is_harmless(op: Operation, args: list[Any]) -> bool:
+    return op.type in HARMLESS and _is_known(args[1:]) and bool(np.all(HARMLESS[op.type](args[1])))
 
 
 def _takes_resource(op: Operation, start: int, stop: int) -> bool:

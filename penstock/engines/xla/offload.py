@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from penstock.engines.python.expressions import variables_read
 from penstock.engines.python.structure import Branch, Call, Loop, Offloaded
 from penstock.engines.python.walk import everything, reads
 from penstock.engines.xla import backend
 from penstock.engines.xla.device import DeviceProgram
 from penstock.engines.xla.hot import HotProgram, HotStateProgram
+from penstock.engines.xla.loops import STACK_OPS
 from penstock.engines.xla.program import Program
 from penstock.engines.xla.segments import (
     HANDLES,
@@ -134,7 +136,9 @@ def with_handles(block: list, root: Callable[[Tensor], Tensor], results: list[Te
 
 
 def _uses_variable(statement: Any) -> bool:
-    return isinstance(statement, Call) and touches_variable(statement.node.op)
+    if isinstance(statement, Loop):
+        return any(isinstance(s, Call) and (variables_read(s.node) or _uses_variable(s)) for s in everything([statement]))
+    return isinstance(statement, Call) and statement.node.op.type not in STACK_OPS and touches_variable(statement.node.op)
 
 
 def _is_joined(statement: Any) -> bool:

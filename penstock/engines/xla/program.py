@@ -45,7 +45,8 @@ class Compiled(NamedTuple):
 
     `read` and `written` number the variables whose values go in and come out; a variable that is both is donated.
     `outputs` has a row per output: ("value", number of the result), ("known", array) or ("var", number of the variable). `draws` says how many
-    random numbers each stream gives; `checks`, which inputs hold indices, and their bounds.
+    random numbers each stream gives; `checks`, which inputs hold indices, and their bounds. `doubtful`: the last result says whether to throw all of them
+    away and compute on the host.
     """
 
     call: Callable[..., Any]
@@ -54,6 +55,7 @@ class Compiled(NamedTuple):
     outputs: tuple[tuple[str, Any], ...]
     draws: tuple[int, ...] = ()
     checks: tuple[tuple[int, int], ...] = ()
+    doubtful: bool = False
 
 
 class Program:
@@ -119,7 +121,9 @@ class Program:
             states = [Var(v, d) for v, d in zip(old, types)]
             env.update((row[0], states[aliases[i]]) for i, row in enumerate(variables))
             tracer = Tracer(env, self.root, {op: places[i] for op, i in random.items()})
-            tracer.looks = {t for t, _ in plain} if self.reports else None
+            if self.reports:
+                tracer.looks = {t for t, _ in plain}
+                tracer.doubts = []
             run_in_pieces(tracer, self.statements, self.outputs, self.policy.piece)
             found["checks"] = tuple((self.inputs.index(t), bound) for t, bound in tracer.checks)
             found["read"] = tuple(i for i, s in enumerate(states) if s.is_read)
@@ -138,6 +142,11 @@ class Program:
                 else:
                     rows.append(("value", len(results)))
                     results.append(value)
+            if tracer.doubts:
+                if found["written"]:
+                    raise CannotLower(None, "a loop of unknown length before a variable is written")
+                results.append(jax.numpy.any(jax.numpy.stack(tracer.doubts)))
+            found["doubtful"] = bool(tracer.doubts)
             found["outputs"] = tuple(rows)
             found["draws"] = tuple(tracer.drawn.get(op, 0) for op in random)
             new = [jax.numpy.asarray(states[i].value, types[i]) for i in found["written"]]
@@ -171,7 +180,7 @@ class Program:
         # A device's program is called as jax.jit's own, whose way to the device is the shortest; it compiles in the first call.
         call = jitted if self.device is not None else lowered.compile()
         self._check_shapes(found["written"], [variables[i] for i in firsts], found["new_shapes"])
-        return Compiled(call, (*kept, *donated), found["written"], found["outputs"], found["draws"], found["checks"])
+        return Compiled(call, (*kept, *donated), found["written"], found["outputs"], found["draws"], found["checks"], found["doubtful"])
 
     def _check_shapes(self, written: tuple[int, ...], variables: list[tuple], shapes: list[tuple[int, ...]]) -> None:
         """A value must fit the shape that its variable was declared with. The kernels word it."""

@@ -7,12 +7,13 @@ ready goes into one segment, then what must run on the host, then the next segme
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from penstock.dtypes import resource
+from penstock.engines.python.stacks import find_stacks
 from penstock.engines.python.structure import Assign, Branch, Call, Loop
-from penstock.engines.python.walk import everything, makes, reads
+from penstock.engines.python.walk import everything, makes, paths, reads, subblocks
 from penstock.engines.xla.lower import INDEXED, PASSES_VARS, STREAMS, merged
 from penstock.engines.xla.rule import find_rule
 from penstock.graph.ir import Operation, Tensor
@@ -45,6 +46,12 @@ class Policy:
 
     def __init__(self) -> None:
         self.excluded: set[Operation] = set()  # nodes that turned out to have no place in a program
+        self.stacks: set[Operation] = set()  # nodes of stacks that nobody outside of the program knows
+        self.leaky: set[int] = set()  # ids of branches whose sides compute what is read outside of them
+
+    def lowers(self, node: Any) -> bool:
+        """Whether the node may be part of a program, as far as it alone is concerned."""
+        return node.op in self.stacks or self.takes(node)
 
     def takes(self, node: Any) -> bool:
         op: Operation = node.op
@@ -98,6 +105,8 @@ class StatePolicy(Policy):
 
     def takes(self, node: Any) -> bool:
         op: Operation = node.op
+        if op.type in PASSES_VARS and node.refs and op not in self.excluded:
+            return True
         rule = find_rule(op.op_def)
         if rule is None or op in self.excluded or (rule.may_raise(op.attrs) and op.type not in INDEXED and not _is_about_shapes(op)):
             return False
@@ -135,11 +144,20 @@ def touches_variable(op: Operation) -> bool:
 
 
 def find_segments(
-    block: list, root: Callable[[Tensor], Tensor], constants: Iterable[Tensor], results: Iterable[Tensor], policy: Policy
+    block: list, root: Callable[[Tensor], Tensor], constants: Mapping[Tensor, Any], results: Sequence[Tensor], policy: Policy
 ) -> list:
     """The block with segments in it. `results` are read after it; `constants` need not be handed in."""
     known = set(constants)
-    new = _in_block(block, root, policy)
+    policy.leaky = _leaky(block, root, results)
+    stacks = _stacks(block, root, constants, results, policy)
+    while True:
+        policy.stacks = {op for ops in stacks.values() for op in ops}
+        new = _in_block(block, root, policy)
+        torn = _torn(new, stacks)
+        if not torn:
+            break
+        for handle in torn:
+            del stacks[handle]
     readers: dict[Tensor, set[int]] = {}
     for statement in everything(new):
         for tensor in reads(statement):
@@ -147,6 +165,103 @@ def find_segments(
     for tensor in results:
         readers.setdefault(root(tensor), set()).add(0)
     return _completed(new, root, known, readers)
+
+
+def _leaky(block: list, root: Callable[[Tensor], Tensor], results: Sequence[Tensor]) -> set[int]:
+    """Branches that another branch on the same predicate goes on where they ended."""
+    made_in: dict[Tensor, tuple[int, ...]] = {}
+    read_in: list[tuple[Tensor, tuple[int, ...]]] = [(root(t), ()) for t in results]
+
+    def walk(block: list, around: tuple[int, ...]) -> None:
+        for statement in block:
+            read_in.extend((root(tensor), around) for tensor in reads(statement))
+            # A Merge has its value after the branch.
+            made_in.update((tensor, around[:-1] if isinstance(statement, Assign) else around) for tensor in makes(statement))
+            for inner in subblocks(statement):
+                walk(inner, (*around, id(statement)) if isinstance(statement, Branch) else around)
+
+    walk(block, ())
+    return {branch for tensor, around in read_in for branch in made_in.get(tensor, ()) if branch not in around}
+
+
+class _Use(NamedTuple):
+    """A node of a stack, and where it stands: (statement, number of its block) around it, from the outermost on."""
+
+    op: Operation
+    place: tuple[tuple[Any, int], ...]
+
+    @property
+    def branches(self) -> list[Any]:
+        return [statement for statement, _ in self.place if isinstance(statement, Branch)]
+
+    @property
+    def is_in_condition(self) -> bool:
+        return any(isinstance(statement, Loop) and not number for statement, number in self.place)
+
+
+def _stacks(
+    block: list, root: Callable[[Tensor], Tensor], constants: Mapping[Tensor, Any], results: Sequence[Tensor], policy: Policy
+) -> dict[Tensor, list[Operation]]:
+    """The nodes of each stack that a program could hold: how much is on it must not depend on data."""
+    local = find_stacks(paths(block), reads, root, results, constants.get)
+    uses: dict[Tensor, list[_Use]] = {}
+    unfit: set[Tensor] = set()
+    if local:
+        for use in _uses(block, local, ()):
+            op = use.op
+            handle = op.outputs[0] if op.type == "StackV2" else root(op.inputs[0])
+            uses.setdefault(handle, []).append(use)
+            kind = handle.op.attrs["elem_type"].np
+            if use.is_in_condition or op in policy.excluded or local[op].max_size >= 0 or kind is None or kind.kind == "O":
+                unfit.add(handle)
+    plain = {handle: found for handle, found in uses.items() if handle not in unfit and not any(use.branches for use in found)}
+    fit = {handle: found for handle, found in uses.items() if handle in plain or (handle not in unfit and _is_matched(found, plain, root))}
+    return {handle: [use.op for use in found] for handle, found in fit.items()}
+
+
+def _uses(block: list, local: Container[Operation], place: tuple[tuple[Any, int], ...]) -> Iterator[_Use]:
+    for statement in block:
+        if isinstance(statement, Call) and statement.node.op in local:
+            yield _Use(statement.node.op, place)
+        for number, inner in enumerate(subblocks(statement)):
+            yield from _uses(inner, local, (*place, (statement, number)))
+
+
+def _is_matched(uses: list[_Use], others: Mapping[Tensor, list[_Use]], root: Callable[[Tensor], Tensor]) -> bool:
+    """Whether a stack that is used in branches is popped exactly if it was pushed to: the predicate of the one that pops is what a stack kept of the
+    predicate of the one that pushes, round by round of the same loops."""
+    push, pop = _pair(uses)
+    if push is None or pop is None or any(len(use.branches) != 1 or use.place[-1][0] is not use.branches[0] for use in (push, pop)):
+        return False
+    if push.place[-1][1] != pop.place[-1][1] or any(use.branches for use in uses if use is not push and use is not pop):
+        return False
+    kept = root(pop.branches[0].pred).op
+    other = others.get(root(kept.inputs[0])) if kept.type == "StackPopV2" else None
+    if other is None:
+        return False
+    first, second = _pair(other)
+    if first is None or second is None or root(first.op.inputs[1]) is not root(push.branches[0].pred):
+        return False
+    return _same_place(first.place, push.place[:-1]) and _same_place(second.place, pop.place[:-1])
+
+
+def _same_place(a: tuple[tuple[Any, int], ...], b: tuple[tuple[Any, int], ...]) -> bool:
+    return len(a) == len(b) and all(x[0] is y[0] and x[1] == y[1] for x, y in zip(a, b))
+
+
+def _pair(uses: list[_Use]) -> tuple[_Use | None, _Use | None]:
+    """The only push and the only pop."""
+    found = [[use for use in uses if use.op.type == kind] for kind in ("StackPushV2", "StackPopV2")]
+    return (found[0][0], found[1][0]) if [len(f) for f in found] == [1, 1] else (None, None)
+
+
+def _torn(block: list, stacks: Mapping[Tensor, list[Operation]]) -> list[Tensor]:
+    """Stacks that are used in a segment and outside of it."""
+    inside: dict[Operation, int] = {}
+    for statement in everything(block):
+        if isinstance(statement, Segment):
+            inside.update((node.op, id(statement)) for node in statement.nodes)
+    return [handle for handle, ops in stacks.items() if len({inside.get(op) for op in ops}) > 1]
 
 
 def _completed(block: list, root: Callable[[Tensor], Tensor], known: set[Tensor], readers: dict[Tensor, set[int]]) -> list:
@@ -180,7 +295,7 @@ def _in_block(block: list, root: Callable[[Tensor], Tensor], policy: Policy) -> 
     takes = [_lowers(s, root, policy) for s in block]
     if not any(takes):
         return statements
-    waiting, targets = _dependencies(block, root)
+    waiting, targets = _dependencies(block, root, policy)
     result: list = []
     ready = [i for i, n in enumerate(waiting) if n == 0]
     done = 0
@@ -248,22 +363,26 @@ def _segments(batch: list[tuple[Any, Any]], policy: Policy) -> list:
     return result
 
 
-def _dependencies(block: list, root: Callable[[Tensor], Tensor]) -> tuple[list[int], list[list[int]]]:
+def _dependencies(block: list, root: Callable[[Tensor], Tensor], policy: Policy) -> tuple[list[int], list[list[int]]]:
     made_by: dict[Tensor, list[int]] = {}
     waiting = [0] * len(block)
     targets: list[list[int]] = [[] for _ in block]
-    last_effect = -1
+    last_effect: dict[Tensor | None, int] = {}  # on each stack, and on anything else
     for i, statement in enumerate(block):
         before: set[int] = set()
-        has_effect = False
+        touched: set[Tensor | None] = set()
         for part in everything([statement]):
             for tensor in reads(part):
                 before.update(made_by.get(root(tensor), ()))
-            has_effect = has_effect or _has_effect(part)
-        if has_effect:
-            if last_effect >= 0:
-                before.add(last_effect)
-            last_effect = i
+            if isinstance(part, Call) and part.node.op in policy.stacks:
+                if part.node.op.type != "StackV2":
+                    touched.add(root(part.node.op.inputs[0]))
+            elif _has_effect(part):
+                touched.add(None)
+        for thing in touched:
+            if thing in last_effect:
+                before.add(last_effect[thing])
+            last_effect[thing] = i
         for j in before:
             if j != i:
                 waiting[i] += 1
@@ -300,27 +419,44 @@ def _is_live(tensor: Tensor) -> bool:
 def _lowers(statement: Any, root: Callable[[Tensor], Tensor], policy: Policy) -> bool:
     """Whether the whole statement can be part of a program."""
     if isinstance(statement, Call):
-        return policy.takes(statement.node)
+        return policy.lowers(statement.node)
     if isinstance(statement, (Branch, Loop)):
         inside = [s for s in everything([statement]) if s is not statement]
+        if any(_asker(s) in policy.excluded for s in (statement, *inside)):
+            return False
         for part in inside:
             if isinstance(part, Call):
-                if not policy.takes(part.node) or _has_effect(part):
+                if not policy.lowers(part.node) or (_has_effect(part) and part.node.op not in policy.stacks and not _only_reads(part.node)):
                     return False
             elif isinstance(part, Assign) and part.node.refs:
                 return False
         if isinstance(statement, Branch):
             if statement.switch.refs:
                 return False
-            return all(_is_closed(s) for s in (statement, *inside) if isinstance(s, Branch))
-        return all(_is_closed(s) for s in inside if isinstance(s, Branch))
+            return all(_is_closed(s, policy) for s in (statement, *inside) if isinstance(s, Branch))
+        return all(_is_closed(s, policy) for s in inside if isinstance(s, Branch))
     return False
 
 
-def _is_closed(statement: Branch) -> bool:
-    """Whether both sides give values to the same Merges, and are not empty of them."""
+def _asker(statement: Any) -> Operation | None:
+    """The node that is named if control flow itself has no place in a program."""
+    if isinstance(statement, Loop):
+        return statement.loop_cond.op
+    return statement.switch.op if isinstance(statement, Branch) else None
+
+
+def _only_reads(node: Any) -> bool:
+    """Whether all that the node does to state is to read variables."""
+    op: Operation = node.op
+    return op.type == "ReadVariableOp" or (not op.op_def.stateful and not node.needs_ctx and not any(arg.is_ref for arg in (*op.op_def.inputs, *op.op_def.outputs)))
+
+
+def _is_closed(statement: Branch, policy: Policy) -> bool:
+    """Whether both sides give values to the same Merges, and are not empty of them unless it is about stacks."""
+    if id(statement) in policy.leaky:
+        return False
     assigned = [{s.node.op for s in side if isinstance(s, Assign)} for side in (statement.yes, statement.no)]
-    return assigned[0] == assigned[1] and bool(merged(statement))
+    return assigned[0] == assigned[1] and (bool(merged(statement)) or any(node.op in policy.stacks for node in nodes_of(statement)))
 
 
 def nodes_of(statement: Any) -> list[Any]:

@@ -179,30 +179,44 @@ def _reach(low: Any, high: Any) -> Any:
     return np.maximum(np.abs(low), np.abs(high))
 
 
-def finished(total: np.ndarray, bias: Any, a: tuple[Any, Any, Any], b: tuple[Any, Any, Any], frozen: tuple[Any, Any] | None, relu: bool, dtype: Any) -> list[Any]:
-    """int32 sums with bias added, negative ones cut, and moved to the range `frozen` if there is one.
+def step_of(low: Any, high: Any, dtype: Any) -> Any:
+    """What one SCALED step stands for, float32; one for each channel if the range has them."""
+    return _reach(low, high) / _F(bounds(dtype)[1])
+
+
+def finished(total: np.ndarray, bias: Any, a: tuple[Any, Any, Any], b: tuple[Any, Any, Any], frozen: tuple[Any, Any] | None, relu: bool, dtype: Any,
+             summand: tuple[Any, Any, Any] | None = None) -> list[Any]:  # fmt: skip
+    """int32 sums with bias and summand added, negative ones cut, and moved to the range `frozen` if there is one.
 
     As in oneDNN, a float bias is added to the real number that a sum stands for, in float32; the order of the factors matters.
+    `summand` is (values, low, high): steps of a range of their own, or real numbers.
     """
-    scale = (_reach(*a[:2]) / _F(bounds(a[2])[1])) * (_reach(*b[:2]) / _F(bounds(b[2])[1]))
+    scale = step_of(*a) * step_of(*b)
     if bias is not None and bias.dtype == np.int32:
-        total, bias = (total + bias, None) if frozen is None else (total, bias.astype(_F) * scale)
+        total, bias = (total + bias, None) if frozen is None and not np.ndim(scale) else (total, bias.astype(_F) * scale)
     if frozen is None:
-        if np.ndim(b[0]) or np.ndim(b[1]):
-            raise UnimplementedError("Filter ranges per channel need a form of the op that requantizes.")
-        if bias is not None:
-            total = np.rint((total.astype(_F) * scale + bias) * (_F(1) / scale)).astype(np.int32)
+        # TF's sums are in steps of the widest channel, although it returns a range for each.
+        unit = np.max(scale)
+        if bias is not None or np.ndim(scale):
+            real = total.astype(_F) * scale
+            total = np.rint((real if bias is None else real + bias) * (_F(1) / unit)).astype(np.int32)
+        if summand is not None:
+            total = total + np.rint(summand[0] * (_F(1) / unit)).astype(np.int32)
         return [np.maximum(total, 0) if relu else total, *mixed_range(a, b)]
     low, high = scalar("min_freezed_output", frozen[0]), scalar("max_freezed_output", frozen[1])
     first, last = bounds(dtype)
     real = total.astype(_F) * scale
     if bias is not None:
         real = real + bias
-    moved = np.rint(real * (_F(1) / (_reach(low, high) / _F(last))))
-    return [np.clip(moved, first, last).astype(dtype), low, high]
+    unit = step_of(low, high, dtype)
+    moved = real * (_F(1) / unit)
+    if summand is not None:
+        steps, least, most = summand
+        moved = moved + steps.astype(_F) * (step_of(scalar("min_summand", least), scalar("max_summand", most), steps.dtype) / unit)
+    return [np.clip(np.rint(moved), first, last).astype(dtype), low, high]
 
 
-def fused_conv(has_bias: bool, relu: bool, requantize: bool, is_depthwise: bool, product: Any = int_conv2d) -> Any:
+def fused_conv(has_bias: bool, relu: bool, requantize: bool, is_depthwise: bool, product: Any = int_conv2d, has_sum: bool = False) -> Any:
     """The kernel of one QuantizedConv2D... or QuantizedDepthwiseConv2D... op."""
 
     def kernel(x: Any, w: Any, *rest: Any, out_type: DType, strides: list[int], padding: bytes, dilations: list[int], node: Any) -> list[Any]:
@@ -219,12 +233,15 @@ def fused_conv(has_bias: bool, relu: bool, requantize: bool, is_depthwise: bool,
                 raise InvalidArgumentError(f"{name} must be a scalar or have one element for each of {channels} channels, got shape {format_dims(np.shape(value))}")
         total = product(x, w, 0, 0, strides=strides, padding=padding, dilations=dilations, depthwise_=is_depthwise)
         frozen = (ranges[4], ranges[5]) if requantize else None
-        return finished(total, bias, (low, high, x.dtype), (ranges[2], ranges[3], w.dtype), frozen, relu, out_type.np)
+        summand = (ranges[6:] if requantize else (ranges[4], None, None)) if has_sum else None
+        if summand is not None and summand[0].shape != total.shape:
+            raise InvalidArgumentError(f"summand must have the output's shape {format_dims(total.shape)}, got {format_dims(summand[0].shape)}")
+        return finished(total, bias, (low, high, x.dtype), (ranges[2], ranges[3], w.dtype), frozen, relu, out_type.np, summand)
 
     return kernel
 
 
-def fused_matmul(relu: bool, requantize: bool, product: Any = int_matmul) -> Any:
+def fused_matmul(relu: bool, requantize: bool, product: Any = int_matmul, dequantize: bool = False) -> Any:
     """The kernel of one QuantizedMatMulWithBias... op."""
 
     def kernel(a: Any, b: Any, bias: Any, *ranges: Any, transpose_a: bool, transpose_b: bool, Toutput: DType) -> list[Any]:
@@ -234,6 +251,9 @@ def fused_matmul(relu: bool, requantize: bool, product: Any = int_matmul) -> Any
             raise UnimplementedError(f"The range of `a` must start at 0 in products with bias, but min_a is {min_a:g}")
         if bias.shape != (y.shape[1],):
             raise InvalidArgumentError(f"Must provide as many biases as the last dimension of the input tensor: {format_dims(bias.shape)} vs. {format_dims(b.shape)}")
+        if dequantize:
+            scale = step_of(min_a, max_a, a.dtype) * step_of(min_b, max_b, b.dtype)
+            return product(x, y, 0, 0).astype(_F) * scale + (bias.astype(_F) * scale if bias.dtype == np.int32 else bias)
         frozen = (ranges[4], ranges[5]) if requantize else None
         return finished(product(x, y, 0, 0), bias, (min_a, max_a, a.dtype), (min_b, max_b, b.dtype), frozen, relu, Toutput.np)
 

@@ -187,12 +187,16 @@ def _spread(grads: np.ndarray, rows: np.ndarray, columns: np.ndarray, out_type: 
     return narrow(x.reshape(batch, rows.shape[1], columns.shape[1], depth), out_type)
 
 
-def resize_bilinear(images, size, *, align_corners=False, half_pixel_centers=False):
-    """ResizeBilinear: always float32."""
+def linear_taps(images: np.ndarray, size: np.ndarray, align_corners: bool, half_pixel_centers: bool) -> tuple[_Taps, _Taps]:
+    """The tables of rows and columns that take images to `size`; InvalidArgumentError if they do not fit."""
     height, width = _out_size(images, size, align_corners, half_pixel_centers)
     rows = _linear_taps(images.shape[1], height, align_corners, half_pixel_centers)
-    columns = _linear_taps(images.shape[2], width, align_corners, half_pixel_centers)
-    return _gather_linear(images, rows, columns)
+    return rows, _linear_taps(images.shape[2], width, align_corners, half_pixel_centers)
+
+
+def resize_bilinear(images, size, *, align_corners=False, half_pixel_centers=False):
+    """ResizeBilinear: always float32."""
+    return _gather_linear(images, *linear_taps(images, size, align_corners, half_pixel_centers))
 
 
 def resize_bilinear_grad(grads, original_image, *, align_corners=False, half_pixel_centers=False):

@@ -12,12 +12,15 @@ from typing import Any, NamedTuple
 
 from penstock.graph.ir import Graph, Operation
 from penstock.pipeline.optimise.arithmetic import simplify_arithmetic
+from penstock.pipeline.optimise.cells import join_cells
 from penstock.pipeline.optimise.columns import keep_columns
 from penstock.pipeline.optimise.dependencies import clean_dependencies
 from penstock.pipeline.optimise.edit import Edit, roots_of
 from penstock.pipeline.optimise.folding import fold_constants
 from penstock.pipeline.optimise.inlining import inline_functions
+from penstock.pipeline.optimise.norms import join_norms
 from penstock.pipeline.optimise.remapping import remap
+from penstock.pipeline.optimise.scales import scale_products
 from penstock.pipeline.optimise.sharing import share_common_subexpressions
 from penstock.pipeline.optimise.sums import sum_products
 
@@ -32,13 +35,20 @@ class Pass(NamedTuple):
     provides: tuple[str, ...] = ()
 
 
+def _remapping(graph: Graph, context: Any) -> Graph:
+    """Nodes that a kernel computes at once: sums and columns of products, normalised rows, LSTMs, chains behind convolutions and products."""
+    for step in (sum_products, keep_columns, join_norms, join_cells, scale_products, remap):
+        graph = step(graph, context)
+    return graph
+
+
 PASSES: list[Pass] = [
     Pass("function_inlining", inline_functions, provides=("inlined",)),
     Pass("constant_folding", fold_constants, requires=("inlined",)),
     Pass("arithmetic", simplify_arithmetic, requires=("inlined",)),
     Pass("common_subexpressions", share_common_subexpressions, requires=("inlined",)),
     Pass("dependencies", clean_dependencies, requires=("inlined",)),
-    Pass("remapping", lambda graph, context: remap(keep_columns(sum_products(graph, context), context), context), requires=("inlined",)),
+    Pass("remapping", _remapping, requires=("inlined",)),
 ]
 
 

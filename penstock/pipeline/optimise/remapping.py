@@ -39,8 +39,8 @@ _KEPT = {
 class _Chain:
     """A head and the nodes behind it that can go with it."""
 
-    def __init__(self, head: Operation, kept: frozenset[str]) -> None:
-        self.head, self.kept = head, kept
+    def __init__(self, head: Operation, kept: frozenset[str], taken: set[Operation]) -> None:
+        self.head, self.kept, self.taken = head, kept, taken
         self.parts = [head]
         self.steps: list[str] = []
         self.args: list[Tensor] = []
@@ -58,7 +58,7 @@ class _Chain:
         if (steps and steps[-1] in _ACTIVATIONS) or self.last.name in self.kept:
             return False
         reader = only_reader(self.last)
-        if reader is None or reader.control_inputs or reader.device != self.head.device or reader.attrs.get("T") is not self.head.attrs["T"]:
+        if reader is None or reader in self.taken or reader.control_inputs or reader.device != self.head.device or reader.attrs.get("T") is not self.head.attrs["T"]:
             return False
         value = self.last.outputs[0]
         kind = reader.type
@@ -131,8 +131,8 @@ def remap(graph: Graph, context: Any) -> Graph:
             continue
         inputs, attrs = list(op.inputs), op.attrs
         with_padding = _absorb_padding(op, context.targets)
-        chain = _Chain(op, context.targets) if _is_mapped(op) else None
-        if chain is not None and chain.steps and not taken.intersection(chain.parts):
+        chain = _Chain(op, context.targets, taken) if _is_mapped(op) else None
+        if chain is not None and chain.steps:
             taken.update(chain.parts)
             fused.append(chain)
             _activate_before_reshape(chain, edit, context.targets)
@@ -192,7 +192,7 @@ def _join_bias_gradients(graph: Graph, edit: Edit, context: Any) -> int:
         bias = sums_of.get((dy, op.attrs["data_format"]))
         if bias is None or bias in moved:
             continue
-        if bias.device != op.device or bias.control_inputs or bias.name in context.targets or _comes_before(bias, op):
+        if bias.device != op.device or bias.control_inputs or bias.name in context.targets or comes_before(bias, op):
             continue
         sums = Tensor(op, 1, bias.outputs[0].dtype, bias.outputs[0].dims)
         edit.redirect[bias.outputs[0]] = sums
@@ -216,7 +216,7 @@ def _root(tensor: Tensor) -> Tensor:
     return tensor
 
 
-def _comes_before(early: Operation, late: Operation) -> bool:
+def comes_before(early: Operation, late: Operation) -> bool:
     """Whether `late` needs a value that `early` gives, through other nodes; also if that takes too long to tell."""
     stack = list(early.outputs[0]._consumers or ())
     seen = set(stack)

@@ -2,6 +2,7 @@
 products are computed.
 
     add_n(matmul(a1, b1, transpose_a), matmul(a2, b2, transpose_a), ...) -> _SumOfProducts([a1, a2, ...], [b1, b2, ...])
+    ... and add_n(bias_add_grad(b1), bias_add_grad(b2), ...)             -> _SumOfProductsAndRows, which gives both
 
 One array is written instead of one for each step, and none of them is read again. A product may vanish only if nothing else needs it:
 one reader, no control edge behind it, not asked for by name. Acts on nodes of CPUs while the oneDNN engine is on, whose product adds
@@ -10,12 +11,13 @@ to what is there.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from penstock import dtypes
 from penstock.graph.bind import engine_is_on
 from penstock.graph.ir import Graph, Operation, Tensor
 from penstock.pipeline.optimise.edit import Edit, is_pure
+from penstock.pipeline.optimise.remapping import comes_before
 from penstock.shapes import num_elements
 
 MIN_PRODUCTS = 3
@@ -28,6 +30,7 @@ def sum_products(graph: Graph, context: Any) -> Graph:
     if not engine_is_on("onednn"):
         return graph
     edit = Edit(graph)
+    biases: dict[frozenset[Tensor], _Bias] | None = None
     for op in graph:
         if op.type != "AddN" or op.attrs["T"] is not dtypes.float32 or op.attrs["N"] < MIN_PRODUCTS or "device:CPU" not in op.device:
             continue
@@ -43,10 +46,63 @@ def sum_products(graph: Graph, context: Any) -> Graph:
         edit.retyped[op] = ("_SumOfProducts", inputs, {"N": len(found), "T": op.attrs["T"]})
         edit.why.append(f"{op.name} = sum of {len(found)} products")
         leave_out(edit, op, found, waits)
+        biases = _find_biases(graph, context.targets) if biases is None else biases
+        bias = biases.get(frozenset(_behind(p.inputs[1]) for p in found))
+        if bias is not None and len(bias.parts) == len(found) and bias.total.device == op.device and not comes_before(bias.total, op):
+            _join_bias(edit, op, bias)
     if not edit:
         return graph
     context.note(edit)
     return edit.apply(context.roots(graph))
+
+
+class _Bias(NamedTuple):
+    """The gradient of a bias that was added in each step: a sum of sums of rows."""
+
+    total: Operation
+    parts: list[Operation]
+    waits: dict[Operation, None]
+
+
+def _find_biases(graph: Graph, targets: frozenset[str]) -> dict[frozenset[Tensor], _Bias]:
+    """Such sums, by what they sum up."""
+    result = {}
+    for op in graph:
+        if op.type != "AddN" or op.attrs["T"] is not dtypes.float32 or op.attrs["N"] < MIN_PRODUCTS or op.control_inputs or op.name in targets:
+            continue
+        waits: dict[Operation, None] = {}
+        parts = []
+        for tensor in op.inputs:
+            part, reader = behind_identities(tensor, op, targets, waits)
+            is_sum = part.type == "BiasAddGrad" and part.attrs["data_format"] == b"NHWC" and not part.control_inputs
+            if not is_sum or len(part.inputs[0].dims or ()) != 2 or not vanishes(part, reader, targets):
+                break
+            parts.append(part)
+        rows = frozenset(_behind(p.inputs[0]) for p in parts)
+        if len(rows) == len(op.inputs):
+            result[rows] = _Bias(op, parts, waits)
+    return result
+
+
+def _join_bias(edit: Edit, op: Operation, bias: _Bias) -> None:
+    """Lets the sum of products give the sum of rows too."""
+    old = bias.total.outputs[0]
+    rows = Tensor(op, 1, old.dtype, old.dims)
+    _, inputs, attrs = edit.retyped[op]
+    edit.retyped[op] = ("_SumOfProductsAndRows", inputs, attrs)
+    edit.more_outputs[op] = [rows]
+    edit.redirect[old] = rows
+    leave_out(edit, op, bias.parts, bias.waits)
+    for waiting in bias.total._control_outputs or ():
+        controls = edit.controls.get(waiting, waiting.control_inputs)
+        edit.controls[waiting] = list(dict.fromkeys(op if c is bias.total else c for c in controls))
+    edit.why.append(f"{bias.total.name} comes with it")
+
+
+def _behind(tensor: Tensor) -> Tensor:
+    while tensor.op.type == "Identity" and not tensor.op.inputs[0].dtype._is_ref_dtype:
+        tensor = tensor.op.inputs[0]
+    return tensor
 
 
 def leave_out(edit: Edit, reader: Operation, gone: list[Operation], waits: dict[Operation, None]) -> None:

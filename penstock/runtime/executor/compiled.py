@@ -30,6 +30,7 @@ from penstock.runtime.kernels import read_ref, ref_inputs
 from penstock.runtime.quiet import enter, leave
 from penstock.runtime.story import as_op_error, explain
 from penstock.runtime.threads import parallel_for, run_blocking
+from penstock.shapes import num_elements
 
 if TYPE_CHECKING:
     from penstock.runtime.devices import Device
@@ -39,6 +40,8 @@ WARM = 3
 """Steps before a partition without loops is compiled."""
 AT_ONCE, AT_ONCE_LOOPS = 60, 400
 """Up to so many nodes are compiled in the step that finds them warm; more of them where loops would take longer than that."""
+LARGE = 1 << 20
+"""Elements of an array from which on even the first step is worth code."""
 HOT_NS = 300_000_000
 """Time that steps have spent in a program before XLA is tried on it: compiling takes about as long."""
 OFF, ON, EAGER = 0, 1, 2
@@ -176,7 +179,7 @@ class Compiler:
         self._offload = offload
         self._xla = xla
         chosen = EAGER if offload is not None else mode()
-        self._limit = 0 if chosen == EAGER or (has_loops and chosen) else WARM
+        self._limit = 0 if chosen == EAGER or (chosen and (has_loops or _is_large(nodes))) else WARM
         if chosen == OFF:
             self._begun = True
             self._limit = -1
@@ -246,6 +249,11 @@ class Compiler:
             _log.exception("No code was generated for a partition; it runs node by node")
 
 
+def _is_large(nodes: Sequence[NodePlan]) -> bool:
+    """Whether a short partition works on arrays so large that their number matters: generated code gets along with fewer of them."""
+    return len(nodes) <= AT_ONCE_LOOPS and any((num_elements(t.dims) or 0) >= LARGE for node in nodes for t in node.op.outputs)
+
+
 def compiled(nodes: Sequence[NodePlan], n_args: int, offload: Any = None) -> CompiledProgram:
     """The program of a partition whose nodes are all synchronous. Raises Unstructured."""
     prepare(nodes)
@@ -299,7 +307,7 @@ def watch_for(write: Callable[[Any], None], wish: str | None, n_nodes: int) -> H
     chosen = backend.mode() if wish is None else wish
     if n_nodes > MOST_NODES:
         return None
-    if chosen == backend.OFF or not backend.is_available() or (backend.is_deterministic() and chosen != backend.EAGER):
+    if chosen == backend.OFF or not backend.is_available() or not backend.fits() or (backend.is_deterministic() and chosen != backend.EAGER):
         return None
     return HotWatch(write, chosen == backend.EAGER)
 

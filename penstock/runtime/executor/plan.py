@@ -35,10 +35,11 @@ from typing import Any, NamedTuple
 from penstock import errors
 from penstock.graph.ir import Graph, Operation, Tensor
 from penstock.runtime.devices import Device
-from penstock.runtime.executor.compiled import Compiler, RegionKernel, has_structure
+from penstock.runtime.executor.compiled import LARGE, Compiler, RegionKernel, has_structure
 from penstock.runtime.executor.straight import StraightProgram, straight_program
 from penstock.runtime.kernels import RefInputs, bind_node, carries_ref, ref_inputs
 from penstock.runtime.resources import OpSegment
+from penstock.shapes import num_elements
 
 PLAIN = 0  # synchronous, no context, one plain output that is never dead
 SWITCH, MERGE, ENTER, EXIT, NEXT, NOOP = 1, 2, 3, 4, 5, 6  # run by the state machine itself
@@ -374,14 +375,22 @@ def _exits(edges: tuple) -> tuple[NodePlan, ...] | None:
     return targets if all(t.kind == EXIT and not t.op.control_inputs for t in targets) else None
 
 
+def _takes_all_cores(node: NodePlan) -> bool:
+    """An engine's kernel on large arrays computes on all cores: such kernels take turns, and a second one would only hold memory."""
+    if getattr(node.fn, "engine", None) is None:
+        return False
+    return any((num_elements(t.dims) or 0) >= LARGE for t in (*node.op.inputs, *node.op.outputs))
+
+
 def _is_wide(nodes: list[NodePlan]) -> bool:
-    """True if two expensive kernels could run at the same time: the longest chain does not hold all of them."""
-    if sum(node.kind == HEAVY for node in nodes) < 2:
+    """True if two expensive kernels could run at the same time and win by that: the longest chain does not hold all of them."""
+    expensive = {node.op for node in nodes if node.kind == HEAVY and not _takes_all_cores(node)}
+    if len(expensive) < 2:
         return False
     depth: dict[Operation, int] = {}
     total = 0
     for node in nodes:
-        heavy = node.kind == HEAVY
+        heavy = node.op in expensive
         total += heavy
         depth[node.op] = heavy + max((depth[source] for source in _sources(node.op)), default=0)
     return total > max(depth.values(), default=0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.engines.xla.rule import Unsupported, jax, jnp, rule
-from penstock.engines.xla.rules.matmul import matmul
+from penstock.engines.xla.rules.matmul import batch_matmul_v2, matmul
 from penstock.ops.fused import split_arguments
 
 
@@ -43,6 +43,50 @@ def sum_of_products(a: list[Any], b: list[Any]) -> Any:
     return total
 
 
+@rule("_SumOfProductsAndRows", heavy=True)
+def sum_of_products_and_rows(a: list[Any], b: list[Any]) -> list[Any]:
+    return [sum_of_products(a, b), sum(jnp.sum(y, 0) for y in b)]
+
+
 @rule("_MatMulColumns", heavy=True)
 def matmul_columns(a: Any, b: Any, *, start: int, count: int) -> Any:
     return matmul(a, b[start : start + count], transpose_a=False, transpose_b=True)
+
+
+@rule("_ScaledBatchMatMul", heavy=True)
+def scaled_batch_matmul(x: Any, y: Any, *, adj_x: bool, adj_y: bool, scale: float) -> Any:
+    return batch_matmul_v2(x, y, adj_x=adj_x, adj_y=adj_y) * jnp.asarray(scale, x.dtype)
+
+
+@rule("_LSTMSteps", heavy=True)
+def lstm_steps(x: list[Any], c: Any, h: Any, w: Any, b: Any, *, order: list[int], forget_bias: float) -> list[Any]:
+    outputs = []
+    for one in x:
+        gates = jnp.split(matmul(jnp.concatenate([one, h], 1), w, transpose_a=False, transpose_b=False) + b, 4, 1)
+        i, j, f, o = (gates[k] for k in order)
+        c = c * jax.nn.sigmoid(f + jnp.asarray(forget_bias, f.dtype)) + jax.nn.sigmoid(i) * jnp.tanh(j)
+        h = jnp.tanh(c) * jax.nn.sigmoid(o)
+        outputs.append(h)
+    return [*outputs[::-1], c]
+
+
+@rule("_LayerNorm")
+def layer_norm(x: Any, scale: Any, offset: Any, *, epsilon: float) -> list[Any]:
+    mean = jnp.mean(x, -1, keepdims=True)
+    variance = jnp.mean(jnp.square(x - mean), -1, keepdims=True)
+    factor = jax.lax.rsqrt(variance + jnp.asarray(epsilon, x.dtype)) * scale
+    return [x * factor + (offset - mean * factor), mean, variance]
+
+
+@rule("_LayerNormGrad")
+def layer_norm_grad(dy: Any, x: Any, scale: Any, mean: Any, variance: Any, *, epsilon: float) -> list[Any]:
+    root = jax.lax.rsqrt(variance + jnp.asarray(epsilon, x.dtype))
+    normal, slope = (x - mean) * root, dy * scale
+    dx = root * (slope - jnp.mean(slope, -1, keepdims=True) - normal * jnp.mean(slope * normal, -1, keepdims=True))
+    others = tuple(range(x.ndim - 1))
+    return [dx, jnp.sum(dy * normal, others), jnp.sum(dy, others)]
+
+
+@rule("_SoftmaxGrad")
+def softmax_grad(dy: Any, softmax: Any) -> Any:
+    return (dy - jnp.sum(dy * softmax, -1, keepdims=True)) * softmax
