@@ -110,6 +110,8 @@ class DeviceProgram(Program):
 
     def _run(self, plan: Plan, values: list[Any]) -> tuple:
         try:
+            if not plan.form.is_wide:
+                return self._dispatch(plan, values)
             with backend.x64():
                 return self._dispatch(plan, values)
         except (errors.OpError, Changed, TypeError):
@@ -179,7 +181,8 @@ class DeviceProgram(Program):
     def _put(self, value: Any) -> Any:
         import jax
 
-        return jax.device_put(value, self.device)
+        with backend.x64():
+            return jax.device_put(value, self.device)
 
     def _read(self, ref: Ref) -> Any:
         """A variable's value on the device; from now on it lives there."""
@@ -207,7 +210,8 @@ class DeviceProgram(Program):
         if sys.getrefcount(value) > ALONE:
             import jax.numpy as jnp
 
-            value = jnp.copy(value)
+            with backend.x64():
+                value = jnp.copy(value)
         return value
 
     def _packed(self, form: Compiled, results: list[Any], refs: list[Ref]) -> tuple:

@@ -135,7 +135,10 @@ class HotProgram(Program):
     def _through_xla(self, form: Any, values: list[Any]) -> tuple:
         if self._constants is None:
             self._constants = [a for _, a in self.large]
-        with backend.x64():
+        if form.is_wide:
+            with backend.x64():
+                results, _ = form.call(values, self._constants, [], [])
+        else:
             results, _ = form.call(values, self._constants, [], [])
         if form.doubtful and results[-1]:
             raise Doubt
@@ -301,7 +304,8 @@ class HotStateProgram(DeviceProgram):
                 return value
         import jax.numpy as jnp
 
-        return jnp.array(value, copy=True)
+        with backend.x64():
+            return jnp.array(value, copy=True)
 
 
 def _is_seen(value: Any) -> bool:

