@@ -123,6 +123,18 @@ def test_what_follows_a_convolution_goes_with_it(kind, constant, data_format):
 
 
 @needs_library
+def test_both_sides_of_a_sum():
+    """One convolution takes the sum along; the other one still takes its own normalisation."""
+    x = tf.placeholder(tf.float32, [1, 6, 6, 8])
+    short, y = (batch_norm(tf.nn.conv2d(x, normal(n, n, 8, 16, seed=n), strides=1, padding="SAME"), parameters(16)) for n in (1, 3))
+    y = tf.nn.relu(y + short)
+    feeds = {x: normal(1, 6, 6, 8)}
+    same(y, feeds, rtol=2e-5)
+    assert sorted(op.attrs["fused_ops"] for op in nodes(y, feeds, "_FusedConv2D")) == [[b"FusedBatchNorm"], [b"FusedBatchNorm", b"Add", b"Relu"]]
+    assert not {"Conv2D", "FusedBatchNormV3", "AddV2", "Relu"} & set(types(y, feeds))
+
+
+@needs_library
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 def test_every_activation(activation):
     y, feeds = convolution("plain", True, ("bias",), True, activation)

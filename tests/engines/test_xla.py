@@ -243,6 +243,24 @@ def test_normalised_rows_that_the_optimiser_makes():
             np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
 
 
+def test_trained_lstms_that_the_optimiser_makes():
+    from penstock.engines.xla.rules import fused
+    from penstock.ops import lstm_training
+
+    rng = np.random.default_rng(0)
+    x = [rng.standard_normal((2, 3)).astype(np.float32) for _ in range(3)]
+    c, h, w, b = (rng.standard_normal(shape).astype(np.float32) for shape in ((2, 4), (2, 4), (7, 16), (16,)))
+    options = {"order": [0, 2, 1, 3], "forget_bias": 1.0}
+    found, expected = fused.lstm_training(x, c, h, w, b, **options), lstm_training.training_kernel(x, c, h, w, b, **options)
+    state, everything, workspace = expected[3:]
+    dh, dc = [rng.standard_normal((2, 4)).astype(np.float32) for _ in range(3)], [c]
+    rest, options = (x, c, h, w, b, everything, state, workspace, dh, dc), {**options, "dh_steps": [2, 0, 0]}
+    found, expected = [*found, *fused.lstm_training_grad(*rest, **options)], [*expected, *lstm_training.training_grad_kernel(*rest, **options)]
+    for one, other in zip(found, expected, strict=True):
+        assert one.shape == other.shape and one.dtype == other.dtype
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+
+
 def test_types_of_results(monkeypatch, calls):
     """64-bit numbers stay 64-bit; scalars stay scalars."""
 

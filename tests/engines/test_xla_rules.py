@@ -34,7 +34,7 @@ EXTRA = {
 UNSAMPLED = {
     "BatchSelfAdjointEig", "BatchSelfAdjointEigV2", "BatchSvd", "Conv2DBackpropFilterV2", "Conv2DBackpropInputV2", "MatrixExponential",
     "MaxPoolGradGradWithArgmax", "QuantizeAndDequantize", "SelfAdjointEig",
-    "_FusedMatMul", "_LSTMSteps", "_LayerNorm", "_LayerNormGrad", "_MatMulColumns", "_ScaledBatchMatMul", "_SoftmaxGrad", "_SumOfProducts", "_SumOfProductsAndRows",  # made by the optimiser; `test_xla.py` has them
+    "_FusedMatMul", "_LSTMSteps", "_LSTMTraining", "_LSTMTrainingGrad", "_LayerNorm", "_LayerNormGrad", "_MatMulColumns", "_ScaledBatchMatMul", "_SoftmaxGrad", "_SumOfProducts", "_SumOfProductsAndRows",  # made by the optimiser; `test_xla.py` has them
 }  # fmt: skip
 """Ops without samples whose rules nothing here runs: old names of others, or forms of them."""
 

@@ -17,8 +17,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from ctypes import c_float
+from math import prod
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -38,12 +39,14 @@ KEPT_VIEWS = 8
 
 # -- whether it pays -----------------------------------------------------------------------------------------------------
 
-LEAST_CHANNELS, MOST_CHANNELS = 64, 320
-LEAST_TILES = 36
-MOST_BYTES = 4 << 20
-"""Fewer channels do not pay for the transforms, and more, or few tiles, not for the filter, which grows from 9 to 16 values and comes out of main
-memory. As many bytes of cells go through the steps at a time, so that what one writes the next finds in the caches. Measured on two
-cores with AVX-512, see docs/decisions/0008."""
+FLOPS_PER_US, BYTES_PER_US = 215e3, 18e3
+US_PER_TILE, US_PER_CALL = 0.014, 30.0
+WORTH_IT = 0.82
+STRIP_BYTES = 2 << 20
+"""What the products of both ways come to, and how fast filters come out of main memory; what the transforms cost for each tile and channel; what
+part of the other way's time it may take, by that reckoning: it leaves out what the caches do. About as many bytes of cells go through the
+steps at a time, so that what one writes the next finds in the caches. Measured on two cores with AVX-512, see docs/decisions/0008. They do not
+depend on the number of threads, so that the same is chosen with any."""
 
 
 def pays(spec: Spec) -> bool:
@@ -52,9 +55,12 @@ def pays(spec: Spec) -> bool:
         return False
     if any(s.window != WINDOW or s.stride != 1 or s.dilation != 1 or min(s.before, s.after) < 0 for s in spec.slides):
         return False
-    least, most = sorted((spec.depth, spec.out_depth))
-    tiles = _tiles(spec)[0] * _tiles(spec)[1]
-    return least >= LEAST_CHANNELS and most <= MOST_CHANNELS and tiles * spec.batch >= LEAST_TILES and _image_bytes(spec) <= MOST_BYTES
+    rows, columns = _tiles(spec)
+    tiles, pairs = spec.batch * rows * columns, spec.depth * spec.out_depth
+    direct = max(spec.flops / FLOPS_PER_US, spec.filter_bytes / BYTES_PER_US)
+    product = max(2 * POINTS * tiles * pairs / FLOPS_PER_US, POINTS * pairs * FLOAT32.itemsize / BYTES_PER_US)
+    transforms = US_PER_TILE * tiles * (spec.depth + spec.out_depth) / 2
+    return product + transforms + US_PER_CALL <= WORTH_IT * direct
 
 
 def _tiles(spec: Spec) -> tuple[int, int]:
@@ -62,16 +68,13 @@ def _tiles(spec: Spec) -> tuple[int, int]:
     return rows, columns
 
 
-def _image_bytes(spec: Spec) -> int:
-    """Of one image's tiles, in or out."""
+def _at_a_time(spec: Spec) -> tuple[int, int]:
+    """How many images, and how many rows of tiles of each, go through the steps together."""
     rows, columns = _tiles(spec)
-    return POINTS * rows * columns * max(spec.depth, spec.out_depth) * FLOAT32.itemsize
-
-
-def _images_at_a_time(spec: Spec) -> int:
-    """A divisor of the batch, so that one set of products does for all."""
-    most = max(1, MOST_BYTES // _image_bytes(spec))
-    return max(n for n in range(1, spec.batch + 1) if spec.batch % n == 0 and n <= most)
+    fitting = STRIP_BYTES // (POINTS * columns * max(spec.depth, spec.out_depth) * FLOAT32.itemsize)
+    if fitting < 2 * rows:
+        return 1, -(-rows // -(-rows // max(fitting, 1)))
+    return max(n for n in range(1, fitting // rows + 1) if spec.batch % n == 0), rows
 
 
 # -- the plan ------------------------------------------------------------------------------------------------------------
@@ -82,9 +85,10 @@ class Winograd:
 
     def __init__(self, m: Maker, spec: Spec, bias_type: np.dtype | None, post_ops: PostOps) -> None:
         self.spec, self.dtype, self.shape = spec, spec.dtype, spec.shape(spec.dst_dims)
-        self.images = _images_at_a_time(spec)
-        self.tiles = _tiles(spec)
-        count = self.images * self.tiles[0] * self.tiles[1]
+        self.images, rows = _at_a_time(spec)
+        self.all_rows, columns = _tiles(spec)
+        self.tiles = rows, columns
+        count = self.images * rows * columns
         wide_in, wide_out = count * spec.depth, count * spec.out_depth
         self._copies = count
         # An addend lies as the results do before they are copied to their places.
@@ -96,8 +100,10 @@ class Winograd:
         self._of_cells = matmul.MatMul(m, _product((POINTS, POINTS), (POINTS, wide_in)), False, (), False).main
         self._of_result = matmul.MatMul(m, _product((TILE * TILE, POINTS), (POINTS, wide_out)), self.has_bias, post_ops, False).main
         self._size = POINTS * max(wide_in, wide_out) * FLOAT32.itemsize
-        self.is_even = all(s.out % TILE == 0 for s in spec.slides)
+        # The last strip may compute some rows again.
+        self._starts = [min(i, self.all_rows - rows) for i in range(0, self.all_rows, rows)]
         self._views: dict[tuple[int, int], _Views] = {}
+        self.run = self.run_constant
         self.constant = SimpleNamespace(run=self.run_constant, shape=self.shape, main=self.main)
 
     def vector(self, bias: np.ndarray) -> np.ndarray:
@@ -114,19 +120,21 @@ class Winograd:
         # Two buffers in turn: what one step writes, the next one reads.
         one, other = scratch.take(self._size), scratch.take(self._size)
         views = self._views.get((one.address, other.address)) or self._new_views(one, other)
-        images, batch = self.images, self.spec.batch
-        for i in range(0, batch, images):
-            for border in views.borders:
-                border.fill(0)
-            views.inside[...] = x if images == batch else x[i : i + images]
-            views.gathered[...] = views.cells
-            self._of_cells.run(_CELLS.address, other.address, one.address)
-            self.main.run(one.address, weights, other.address)
-            if self.has_addend:
-                self._result_and_addend(other, one, more, i)
-            else:
-                self._of_result.run(_RESULT.address, other.address, one.address, *more)
-            self._place(views.results, y[i : i + images])
+        for first in range(0, self.spec.batch, self.images):
+            images = slice(first, first + self.images)
+            for strip in views.strips:
+                for border in strip.borders:
+                    border.fill(0)
+                strip.inside[...] = x[images, strip.read]
+                views.gathered[...] = views.cells
+                self._of_cells.run(_CELLS.address, other.address, one.address)
+                self.main.run(one.address, weights, other.address)
+                if self.has_addend:
+                    self._result_and_addend(other, one, more, images, strip.written)
+                else:
+                    self._of_result.run(_RESULT.address, other.address, one.address, *more)
+                for tile, there in _places(views.results, y[images, strip.written]):
+                    there[...] = tile
         scratch.give(other)
         scratch.give(one)
         return y
@@ -134,43 +142,53 @@ class Winograd:
     def _new_views(self, one: Buffer, other: Buffer) -> _Views:
         """Names for what lies in the two buffers. To make them takes longer than some of the steps, and the buffers are mostly the same."""
         spec, (rows, columns) = self.spec, self.tiles
-        padded = _array_at(one.address, (self.images, TILE * rows + 2, TILE * columns + 2, spec.depth))
-        down, right = (slice(s.before, s.before + s.size) for s in spec.slides)
-        borders = padded[:, : down.start], padded[:, down.stop :], padded[:, down, : right.start], padded[:, down, right.stop :]
+        height = TILE * rows + 2
+        padded = _array_at(one.address, (self.images, height, TILE * columns + 2, spec.depth))
+        vertical, horizontal = spec.slides
+        right = slice(horizontal.before, horizontal.before + horizontal.size)
+        strips = []
+        for row in self._starts:
+            top = TILE * row - vertical.before  # of the strip, in the image
+            read = slice(max(top, 0), min(top + height, vertical.size))
+            down = slice(read.start - top, read.stop - top)
+            borders = padded[:, : down.start], padded[:, down.stop :], padded[:, down, : right.start], padded[:, down, right.stop :]
+            written = slice(TILE * row, min(TILE * (row + rows), vertical.out))
+            strips.append(_Strip([b for b in borders if b.size], padded[:, down, right], read, written))
         n, r, c, d = padded.strides
         cells = np.lib.stride_tricks.as_strided(padded, (4, 4, self.images, rows, columns, spec.depth), (r, c, n, TILE * r, TILE * c, d))
-        results = _array_at(one.address, (TILE, TILE, self.images, rows, columns, spec.out_depth))
-        views = _Views([b for b in borders if b.size], padded[:, down, right], cells, _array_at(other.address, cells.shape), results)
+        results = _array_at(one.address, self._result_shape)
+        views = _Views(strips, cells, _array_at(other.address, cells.shape), results)
         if len(self._views) >= KEPT_VIEWS:
             self._views.clear()
         self._views[one.address, other.address] = views
         return views
 
-    def _place(self, tiles: np.ndarray, image: np.ndarray) -> None:
-        """Copies results, tile by tile (2, 2, N, rows, columns, O), to where they belong (N, height, width, O)."""
-        if self.is_even:
-            _, _, n, rows, columns, depth = tiles.shape
-            image.reshape(n, rows, TILE, columns, TILE, depth)[...] = tiles.transpose(2, 3, 0, 4, 1, 5)
-            return
-        for tile, there in _places(tiles, image):
-            there[...] = tile
+    @property
+    def _result_shape(self) -> tuple[int, ...]:
+        return (TILE, TILE, self.images, *self.tiles, self.spec.out_depth)
 
-    def _result_and_addend(self, source: Buffer, target: Buffer, more: Sequence[int], start: int) -> None:
-        spec, (rows, columns) = self.spec, self.tiles
-        addend = _array_at(more[-1], self.shape)[start : start + self.images]
+    def _result_and_addend(self, source: Buffer, target: Buffer, more: Sequence[int], images: slice, rows: slice) -> None:
         taken = scratch.take(self._size)
-        tiles = _array_at(taken.address, (TILE, TILE, self.images, rows, columns, spec.out_depth))
-        for tile, there in _places(tiles, addend):
+        tiles = _array_at(taken.address, self._result_shape)
+        for tile, there in _places(tiles, _array_at(more[-1], self.shape)[images, rows]):
             tile[...] = there
         self._of_result.run(_RESULT.address, source.address, target.address, *more[:-1], taken.address)
         scratch.give(taken)
 
 
-class _Views(NamedTuple):
-    """Parts of the two buffers of a run."""
+class _Strip(NamedTuple):
+    """Some rows of tiles of an image: what is zero around it, where its cells go, which rows of the image they are, which rows result."""
 
     borders: list[np.ndarray]
     inside: np.ndarray
+    read: slice
+    written: slice
+
+
+class _Views(NamedTuple):
+    """Parts of the two buffers of a run."""
+
+    strips: list[_Strip]
     cells: np.ndarray
     gathered: np.ndarray
     results: np.ndarray
@@ -205,13 +223,12 @@ class Weights:
 
 def transformed(filter: np.ndarray) -> np.ndarray:
     """G filter G' for each pair of channels: (3, 3, C, O) becomes (16, C, O)."""
-    depth, out = filter.shape[2:]
-    square = np.kron(FILTER, FILTER)
-    flat = filter.reshape(WINDOW * WINDOW, depth, out)
-    result = np.empty((POINTS, depth, out), np.float32)
-    for i in range(POINTS):  # one at a time: the float64 values are twice as large
-        result[i] = sum(factor * flat[j] for j, factor in enumerate(square[i]) if factor)
-    return result
+    result = np.empty((4, 4, *filter.shape[2:]), np.float32)
+    # Row by row of the result: the float64 values of all would be twice as large as it is.
+    for target, factors in zip(result, FILTER, strict=True):
+        row = np.einsum("i,ijco->jco", factors, filter, dtype=np.float64)
+        np.einsum("bj,jco->bco", FILTER, row, out=target, dtype=np.float64, casting="same_kind")
+    return result.reshape(POINTS, *filter.shape[2:])
 
 
 # -- where cells and results lie -----------------------------------------------------------------------------------------
@@ -219,8 +236,8 @@ def transformed(filter: np.ndarray) -> np.ndarray:
 
 def _array_at(start: int, shape: tuple[int, ...]) -> np.ndarray:
     """Memory of float32 numbers as an array; the caller keeps it alive."""
-    size = int(np.prod(shape))
-    return np.frombuffer((c_float * size).from_address(start), np.float32).reshape(shape)
+    values: Any = (c_float * prod(shape)).from_address(start)
+    return np.frombuffer(values, np.float32).reshape(shape)
 
 
 def _places(tiles: np.ndarray, image: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:

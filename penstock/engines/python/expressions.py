@@ -49,7 +49,7 @@ _PURE = _FRESH | frozenset((
     "Sigmoid", "Relu", "ReluGrad", "TanhGrad", "SigmoidGrad", "BatchMatMul", "BatchMatMulV2", "Shape", "Reshape", "Transpose", "Cast", "Fill",
     "ZerosLike", "OnesLike", "SelectV2", "Prod", "BroadcastTo", "Conv2D", "Conv2DBackpropInput", "Conv2DBackpropFilter", "BiasAdd", "BiasAddGrad",
     "ShapeN", "DepthwiseConv2dNative", "DepthwiseConv2dNativeBackpropInput", "DepthwiseConv2dNativeBackpropFilter", "_FusedConv2D",
-    "_FusedDepthwiseConv2dNative", "_FusedMatMul", "_LayerNorm", "_LayerNormGrad", "_ScaledBatchMatMul", "_SoftmaxGrad",
+    "_FusedDepthwiseConv2dNative", "_FusedMatMul", "_LayerNorm", "_LayerNormGrad", "_LSTMTraining", "_LSTMTrainingGrad", "_ScaledBatchMatMul", "_SoftmaxGrad",
 ))  # fmt: skip
 
 
@@ -81,7 +81,7 @@ def kept_inputs(node: Any) -> Sequence[Tensor]:
     if makes_new(node) or (node.op.type in _LOOKS and original(node)):
         return ()
     if from_engine(node):
-        if node.op.type in ("MaxPool", "_MklNativeConv2DBackpropFilterWithBias", "_LayerNorm", "_LayerNormGrad"):  # the first remembers its result, for the gradient
+        if node.op.type in ("MaxPool", "_MklNativeConv2DBackpropFilterWithBias", "_LayerNorm", "_LayerNormGrad", "_LSTMTraining", "_LSTMTrainingGrad"):  # the first remembers its result, for the gradient
             return ()
         if node.op.type in _BATCH_NORMS:
             return node.op.inputs[2 if "Grad" in node.op.type else 1 :]

@@ -23,6 +23,7 @@ from penstock.pipeline.optimise.remapping import remap
 from penstock.pipeline.optimise.scales import scale_products
 from penstock.pipeline.optimise.sharing import share_common_subexpressions
 from penstock.pipeline.optimise.sums import sum_products
+from penstock.pipeline.optimise.unrolled import join_unrolled
 
 
 class Pass(NamedTuple):
@@ -37,7 +38,7 @@ class Pass(NamedTuple):
 
 def _remapping(graph: Graph, context: Any) -> Graph:
     """Nodes that a kernel computes at once: sums and columns of products, normalised rows, LSTMs, chains behind convolutions and products."""
-    for step in (sum_products, keep_columns, join_norms, join_cells, scale_products, remap):
+    for step in (join_unrolled, sum_products, keep_columns, join_norms, join_cells, scale_products, remap):
         graph = step(graph, context)
     return graph
 

@@ -70,6 +70,29 @@ def lstm_steps(x: list[Any], c: Any, h: Any, w: Any, b: Any, *, order: list[int]
     return [*outputs[::-1], c]
 
 
+@rule("_LSTMTraining", heavy=True)
+def lstm_training(x: list[Any], c: Any, h: Any, w: Any, b: Any, *, order: list[int], forget_bias: float) -> list[Any]:
+    *outputs, state = lstm_steps(x, c, h, w, b, order=order, forget_bias=forget_bias)
+    return [*outputs, state, jnp.stack(outputs[::-1]), jnp.zeros((0,), jnp.uint8)]
+
+
+@rule("_LSTMTrainingGrad", heavy=True)
+def lstm_training_grad(
+    x: list[Any], c: Any, h: Any, w: Any, b: Any, h_all: Any, c_out: Any, workspace: Any, dh: list[Any], dc: list[Any],
+    *, order: list[int], forget_bias: float, dh_steps: list[int],
+) -> list[Any]:  # fmt: skip
+    def forward(x: list[Any], c: Any, h: Any, w: Any, b: Any) -> list[Any]:
+        return lstm_steps(x, c, h, w, b, order=order, forget_bias=forget_bias)
+
+    outputs, back = jax.vjp(forward, list(x), c, h, w, b)
+    slopes = [jnp.zeros_like(one) for one in outputs]
+    for step, slope in zip(dh_steps, dh, strict=True):  # the last output comes first
+        slopes[len(x) - 1 - step] = slopes[len(x) - 1 - step] + slope
+    slopes[-1] = sum(dc, slopes[-1])
+    d_x, d_c, d_h, d_w, d_b = back(slopes)
+    return [d_w, d_b, *d_x, d_h, d_c]
+
+
 @rule("_LayerNorm")
 def layer_norm(x: Any, scale: Any, offset: Any, *, epsilon: float) -> list[Any]:
     mean = jnp.mean(x, -1, keepdims=True)

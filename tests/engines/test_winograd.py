@@ -1,0 +1,181 @@
+"""Winograd's way to convolve: against the definition in float64, for all that may follow a convolution, and where it is chosen."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import penstock as tf
+from penstock.engines.memory import address
+from penstock.engines.onednn import conv, library, winograd
+from penstock.engines.onednn.plan import channels_last_strides, planned
+from penstock.engines.onednn.primitives import FLOAT32, Add, Eltwise
+from penstock.ops.kernels.window import layout, slides_of
+
+pytestmark = pytest.mark.skipif(library.get() is None, reason="there is no oneDNN here: NumPy computes")
+
+
+def spec_of(batch: int, size: tuple[int, int], depth: int, out: int, padding: bytes = b"SAME", stride: int = 1, dilation: int = 1, explicit: Any = ()) -> conv.Spec:
+    ones = (1, stride, stride, 1), (1, dilation, dilation, 1)
+    slides = slides_of(layout(b"NHWC"), size, (3, 3), ones[0], padding, ones[1], explicit)
+    return conv.Spec(batch, depth, out, 1, tuple(slides), True, FLOAT32)
+
+
+def normal(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.RandomState(seed).randn(*shape).astype(np.float32)
+
+
+def by_definition(spec: conv.Spec, x: np.ndarray, filter: np.ndarray) -> np.ndarray:
+    (top, bottom), (left, right) = ((s.before, s.after) for s in spec.slides)
+    wide = np.pad(x.astype(np.float64), ((0, 0), (top, bottom), (left, right), (0, 0)))
+    rows, columns = (s.out for s in spec.slides)
+    seen = [wide[:, i : i + rows, j : j + columns] @ filter[i, j].astype(np.float64) for i in range(3) for j in range(3)]
+    return np.sum(seen, axis=0)
+
+
+def plan_of(spec: conv.Spec, has_bias: bool = False, post_ops: Any = ()) -> winograd.Winograd:
+    found = library.get()
+    assert found is not None
+    plan = planned(winograd.Winograd, found, spec.microseconds, spec, FLOAT32 if has_bias else None, post_ops)
+    assert plan is not None
+    return plan
+
+
+EXPLICIT = (0, 0, 2, 0, 1, 3, 0, 0)
+SHAPES = [
+    spec_of(1, (14, 14), 32, 32),
+    spec_of(2, (7, 9), 16, 24),
+    spec_of(1, (5, 8), 3, 5),
+    spec_of(3, (9, 6), 16, 16, b"VALID"),
+    spec_of(1, (3, 3), 8, 8, b"VALID"),
+    spec_of(2, (6, 5), 8, 16, b"EXPLICIT", explicit=EXPLICIT),
+]
+
+
+@pytest.mark.parametrize("strip", [1, 20_000, 2 << 20])
+@pytest.mark.parametrize("spec", SHAPES, ids=lambda s: f"{s.batch}x{s.slides[0].size}x{s.slides[1].size}x{s.depth}")
+def test_as_by_definition(spec: conv.Spec, strip: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(winograd, "STRIP_BYTES", strip)
+    post_ops = (Add(spec.dst_dims, channels_last_strides(spec.dst_dims)), Eltwise("relu"))
+    found = library.get()
+    assert found is not None
+    x, filter = normal(*spec.shape(spec.src_dims)), normal(*spec.filter_shape, seed=1)
+    bias, addend = normal(spec.out_depth, seed=2), normal(*spec.shape(spec.dst_dims), seed=3)
+    expected = by_definition(spec, x, filter)
+    with conv.Maker(found, 2) as m:
+        plain = winograd.Winograd(m, spec, None, ())
+        full = winograd.Winograd(m, spec, FLOAT32, post_ops)
+    near = 1e-6 * np.abs(expected).max() + 1e-6
+    for _ in range(2):  # the second time buffers are full of the first time's values
+        np.testing.assert_allclose(plain.constant.run(x, filter), expected, atol=near, rtol=0)
+        np.testing.assert_allclose(full.constant.run(x, filter, bias, addend), np.maximum(expected + bias + addend, 0), atol=near, rtol=0)
+
+
+def test_about_as_accurate_as_the_definition_in_float32() -> None:
+    spec = spec_of(1, (14, 14), 256, 256)
+    x, filter = normal(1, 14, 14, 256), normal(3, 3, 256, 256, seed=1)
+    exact = by_definition(spec, x, filter)
+    found = library.get()
+    assert found is not None
+    direct = planned(conv.Forward, found, spec.microseconds, spec, None, (), False)
+    errors = [np.abs(p.constant.run(x, filter) - exact).max() for p in (direct, plan_of(spec))]
+    assert errors[1] < 3 * errors[0]
+
+
+def test_transformed_filter() -> None:
+    filter = normal(3, 3, 2, 4)
+    expected = np.einsum("ai,bj,ijco->abco", winograd.FILTER, winograd.FILTER, filter.astype(np.float64))
+    np.testing.assert_array_equal(winograd.transformed(filter), expected.reshape(16, 2, 4).astype(np.float32))
+
+
+def test_infinite_cells_stay_in_the_tiles_that_see_them() -> None:
+    spec = spec_of(1, (12, 12), 16, 16)
+    x, filter = normal(1, 12, 12, 16), normal(3, 3, 16, 16, seed=1)
+    x[0, 6, 6, 3] = np.inf
+    result = plan_of(spec).constant.run(x, filter)
+    around = np.zeros((12, 12), bool)
+    around[4:8, 4:8] = True  # tiles of results 4, 5 and 6, 7 read cells 3 to 6 and 5 to 8
+    np.testing.assert_array_equal(np.isfinite(result[0]).all(-1), ~around)
+
+
+def test_weights_given_by_address() -> None:
+    spec = spec_of(1, (14, 14), 32, 32)
+    plan = plan_of(spec, has_bias=True)
+    x, filter, bias = normal(1, 14, 14, 32), normal(3, 3, 32, 32, seed=1), normal(32, seed=2)
+    weights, vector = plan.weights.laid_out(filter), plan.vector(bias)
+    got = plan.run_at(x, weights.address, (address(vector),))
+    np.testing.assert_allclose(got, by_definition(spec, x, filter) + bias, atol=1e-4)
+
+
+# -- which plan ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        (spec_of(1, (14, 14), 256, 256), True),
+        (spec_of(1, (28, 28), 128, 128), True),
+        (spec_of(8, (14, 14), 256, 256), True),
+        (spec_of(1, (56, 56), 64, 64), False),  # the transforms take too long
+        (spec_of(1, (7, 7), 512, 512), False),  # the filter does
+        (spec_of(1, (4, 4), 32, 32), False),
+        (spec_of(1, (28, 28), 256, 256, stride=2), False),
+        (spec_of(1, (28, 28), 256, 256, dilation=2), False),
+        (spec_of(1, (28, 28), 256, 256)._replace(channels_last=False), False),
+        (spec_of(1, (28, 28), 256, 256)._replace(groups=2), False),
+    ],
+)
+def test_where_it_pays(spec: conv.Spec, expected: bool) -> None:
+    assert winograd.pays(spec) is expected
+
+
+def test_filters_that_may_change_are_left_alone() -> None:
+    found = library.get()
+    assert found is not None
+    spec = spec_of(1, (14, 14), 256, 256)
+    assert isinstance(conv.forward_plan(found, spec, is_constant=True), winograd.Winograd)
+    assert isinstance(conv.forward_plan(found, spec, is_constant=False), conv.Forward)
+
+
+@pytest.mark.parametrize("activation", ["relu", "relu6", "elu", "tanh"])
+@pytest.mark.parametrize("has_addend", [False, True])
+def test_in_a_frozen_graph(activation: str, has_addend: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = []
+    inner = winograd.Winograd.run_at
+    monkeypatch.setattr(winograd.Winograd, "run_at", lambda *args: runs.append(1) or inner(*args))
+    spec = spec_of(1, (14, 14), 128, 256)
+    x, filter = normal(1, 14, 14, 128), normal(3, 3, 128, 256, seed=1) / 16
+    vectors = [normal(256, seed=i) for i in range(2, 5)] + [np.abs(normal(256, seed=5)) + 0.5]
+    addend = normal(1, 14, 14, 256, seed=6)
+    with tf.Graph().as_default(), tf.Session() as sess:
+        images, more = tf.placeholder(tf.float32, x.shape), tf.placeholder(tf.float32, addend.shape)
+        y = tf.nn.conv2d(images, tf.constant(filter), strides=1, padding="SAME")
+        scale, offset, mean, variance = map(tf.constant, vectors)
+        y = tf.nn.fused_batch_norm(y, scale, offset, mean, variance, epsilon=1e-3, is_training=False)[0]
+        y = getattr(tf.nn, activation)(y + more if has_addend else y) * 2.0
+        got = [sess.run(y, {images: x, more: addend}) for _ in range(2)]
+    scale, offset, mean, variance = (v.astype(np.float64) for v in vectors)
+    z = (by_definition(spec, x, filter) - mean) * scale / np.sqrt(variance + 1e-3) + offset + (addend if has_addend else 0)
+    functions: dict[str, Any] = {
+        "relu": lambda v: np.maximum(v, 0), "relu6": lambda v: np.clip(v, 0, 6), "elu": lambda v: np.where(v > 0, v, np.expm1(v)), "tanh": np.tanh,
+    }  # fmt: skip
+    assert len(runs) == 2
+    for result in got:
+        np.testing.assert_allclose(result, functions[activation](z) * 2, atol=2e-4, rtol=1e-5)
+
+
+def test_batches_of_several_sizes_share_the_filter(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+    inner = winograd.transformed
+    monkeypatch.setattr(winograd, "transformed", lambda filter: made.append(1) or inner(filter))
+    filter = normal(3, 3, 256, 256, seed=1) / 32
+    with tf.Graph().as_default(), tf.Session() as sess:
+        images = tf.placeholder(tf.float32, [None, 14, 14, 256])
+        y = tf.nn.relu(tf.nn.conv2d(images, tf.constant(filter), strides=1, padding="SAME"))
+        for batch in (1, 3, 5, 1):
+            x = normal(batch, 14, 14, 256, seed=batch)
+            expected = np.maximum(by_definition(spec_of(batch, (14, 14), 256, 256), x, filter), 0)
+            np.testing.assert_allclose(sess.run(y, {images: x}), expected, atol=1e-4)
+    assert len(made) == 1
