@@ -311,17 +311,29 @@ def _controls(op: Operation) -> list[Operation]:
 
 def _body(ops: list[Operation], region_of: dict[Operation, int], number: int) -> Body:
     inputs: dict[Tensor, None] = {}
-    constants: dict[Operation, None] = {}
+    members: dict[Operation, None] = {}
+
+    def add(constant: Operation) -> None:
+        """A constant is part of every region that has to do with it: right before that, and so behind whatever it waits for itself."""
+        for source in constant.control_inputs:
+            if source.type in _CONSTANTS:
+                add(source)
+        members[constant] = None
+
     for op in ops:
         for tensor in op.inputs:
             if region_of.get(tensor.op) == number:
                 continue
             if tensor.op.type in _CONSTANTS:
-                constants[tensor.op] = None  # a constant is part of every region that reads it
+                add(tensor.op)
             else:
                 inputs[tensor] = None
+        for source in op.control_inputs:
+            if source.type in _CONSTANTS:
+                add(source)
+        members[op] = None
     outputs = [t for op in ops for t in op.outputs if any(region_of.get(c) != number for c in t._consumers or ())]
-    return Body([*constants, *ops], list(inputs), outputs)
+    return Body(list(members), list(inputs), outputs)
 
 
 def _name(graph: Graph, name: str) -> str:

@@ -7,6 +7,7 @@ import pytest
 
 import penstock as tf
 from penstock import errors
+from penstock.pipeline.regions import Traits, group
 
 
 @pytest.fixture(autouse=True)
@@ -261,3 +262,31 @@ def test_nothing_is_dead_where_nothing_can_be():
     z = low * 2.0
     found = {op.name for op in _may_die(tf.get_default_graph())}
     assert z.op.name in found and low.op.name in found and y.op.name not in found
+
+
+@pytest.mark.parametrize("by", ["value", "control edge"])
+def test_constants_stand_behind_what_they_wait_for(by):
+    """A region has constants of its own. One that waits for a node of the region keeps who reads it behind that node."""
+    x, _ = source(shape=(3,))
+    table = tf.raw_ops.MutableDenseHashTableV2(empty_key=np.int64(-1), deleted_key=np.int64(-2), value_dtype=tf.float32)
+    insert = tf.raw_ops.LookupTableInsertV2(table_handle=table, keys=np.array([3, 5, 9]), values=tf.sin(x))
+    with tf.control_dependencies([insert]):
+        first = tf.constant([9], tf.int64)
+    with tf.control_dependencies([first]):
+        keys = tf.constant([3], tf.int64)
+        size = tf.raw_ops.LookupTableSizeV2(table_handle=table)
+    found = tf.raw_ops.LookupTableFindV2(table_handle=table, keys=keys, default_value=-1.0) if by == "value" else size
+    grouped = group(tf.get_default_graph(), Traits(lambda op: "Queue" not in op.type and "NoOp" != op.type, lambda tensor: False))
+    bodies = [op.attrs["body"].ops for op in grouped.get_operations() if op.type == "_Region"]
+    [ops] = [ops for ops in bodies if insert in ops and found.op in ops]
+    for i, op in enumerate(ops):
+        for before in (*(t.op for t in op.inputs), *op.control_inputs):
+            assert before not in ops[i:], f"{before.name} comes after {op.name}"
+    waits = {op: {t.op for t in op.inputs} | set(op.control_inputs) for op in ops}
+    reached, todo = set(), [found.op]
+    while todo:
+        op = todo.pop()
+        if op not in reached and op in waits:
+            reached.add(op)
+            todo += waits[op]
+    assert insert in reached, "nothing inside of the region says that the table is read after it was written"
