@@ -78,11 +78,11 @@ def settle(package: Any, step: Step, seconds: float = 1.0, limit: float = 20.0) 
 
 
 def compiling(package: Any) -> bool:
-    """Whether Penstock still compiles regions in the background."""
+    """Whether Penstock still writes or compiles code in the background."""
     if getattr(package, "__name__", "") != "penstock":
         return False
-    backend = sys.modules.get("penstock.engines.xla.backend")
-    return backend is not None and not backend.is_idle()
+    found = (sys.modules.get(name) for name in ("penstock.engines.xla.backend", "penstock.engines.turns"))
+    return any(module is not None and not module.is_idle() for module in found)
 
 
 # -- what rounds say ----------------------------------------------------------------------------------------------------

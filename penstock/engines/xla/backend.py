@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from penstock.engines.onednn import crowd
+from penstock.engines.turns import beside
 
 log = logging.getLogger("penstock.xla")
 
@@ -187,7 +188,8 @@ class _Compiler:
             if self.is_closing:
                 return
             try:
-                function()
+                with beside():
+                    function()
             except Exception:
                 log.exception("A region could not be compiled by XLA; it goes on as it is")
             finally:
@@ -195,7 +197,6 @@ class _Compiler:
                 with self.lock:
                     self.pending -= 1
                 crowd.reset()  # what was in the way of other threads is done; a contest with them comes next
-
 
     def close(self) -> None:
         """Lets what is being compiled end, and nothing begin: XLA's code does not survive that the interpreter goes away under it."""

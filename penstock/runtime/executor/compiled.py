@@ -22,6 +22,7 @@ from penstock.engines.python import parallel
 from penstock.engines.python.code import Blame, Cancelled, Code
 from penstock.engines.python.codegen import generate
 from penstock.engines.python.structure import PASSES_ON, Unstructured, structure
+from penstock.engines.turns import beside
 from penstock.engines.xla.backend import is_deterministic, to_host
 from penstock.graph import spec
 from penstock.graph.ir import Operation
@@ -200,8 +201,12 @@ class Compiler:
             if eager or len(self._nodes) <= (AT_ONCE_LOOPS if self._limit == 0 else AT_ONCE):
                 self.compile()
             else:
-                run_blocking(self.compile)
+                run_blocking(self._compile_beside)
         return self.program
+
+    def _compile_beside(self) -> None:
+        with beside():
+            self.compile()
 
     def _second(self, offload: Any) -> None:
         """Puts a program in the first one's place that hands parts to `offload`, if that takes any."""
