@@ -81,6 +81,18 @@ def infer_shapes(op: Operation) -> None:
             tensor.dims = result
 
 
+def inferred_dims(op: Operation) -> list[Dims] | None:
+    """What the rule says of the outputs, whatever they have been given since; None if there is no rule or the inputs do not fit."""
+    rule = op.op_def.shape_rule
+    if rule is None:
+        return None
+    try:
+        result = rule(ShapeContext(op))
+    except (ValueError, IndexError):
+        return None
+    return result if result.__class__ is list else [result] * len(op.outputs)
+
+
 def known_inputs(op: Operation) -> str:
     """TF's tail of a shape error: which inputs had known values."""
     from penstock.graph.constant import known_value

@@ -72,6 +72,8 @@ def prune(
     for op, clone in copier.ops.items():
         # A control edge from a fed placeholder is met by its feed.
         add_controls(clone, [arg_of[c] for c in op.control_inputs if c in arg_of])
+        if op.type in ("VariableV2", "Variable") and any(_reshapes(reader) for reader in op.outputs[0]._consumers or ()):
+            clone.outputs[0].dims = None  # its shape is only what it was declared with
     if connected:
         try:
             topological(new)
@@ -85,6 +87,11 @@ def prune(
         )
         _fetch_node(new, copier.tensors[tensor], tensor, index, signature, device)
     return new
+
+
+def _reshapes(op: Operation) -> bool:
+    """Whether it may give a variable another shape."""
+    return op.type == "Assign" and not op.attrs["validate_shape"]
 
 
 def _home(devices: set[str], signature: Signature, client_device: str, meets_client: Callable[[str], bool]) -> str:

@@ -401,3 +401,38 @@ def test_a_forked_child_goes_on_without(eager):
     os.close(writer)
     assert os.read(reader, 1) == b"1"
     os.waitpid(pid, 0)
+
+
+@pytest.mark.parametrize("when", ["before the program runs", "after it"])
+def test_an_interrupt_does_not_lose_the_variables(monkeypatch, when):
+    monkeypatch.setenv("PENSTOCK_XLA", "eager")
+    monkeypatch.setenv("PENSTOCK_REGIONS", "eager")
+    x = tf.placeholder(tf.float32, [4, 16])
+    w = tf.Variable(np.full((16, 16), 0.1, np.float32))
+    b = tf.Variable(np.zeros(16, np.float32))
+    loss = tf.reduce_mean(tf.square(tf.tanh(tf.matmul(x, w) + b) - 1.0))
+    step = tf.train.GradientDescentOptimizer(0.1).minimize(loss)
+    feeds = {x: np.ones((4, 16))}
+    with tf.Session() as sess:
+        sess.run(tf.global_variables_initializer())
+        for _ in range(3):
+            sess.run(step, feeds)
+        reached = []
+        own = hot.starmap
+
+        def interrupted(*args):
+            reached.append(when)
+            if when == "after it":
+                yield from own(*args)
+            raise KeyboardInterrupt
+
+        before = sess.run(loss, feeds)
+        monkeypatch.setattr(hot, "starmap", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            sess.run(step, feeds)
+        monkeypatch.setattr(hot, "starmap", own)
+        assert reached
+        after = sess.run(loss, feeds)
+        assert after < before if when == "after it" else after == before
+        sess.run(step, feeds)
+        assert sess.run(loss, feeds) < after

@@ -396,3 +396,51 @@ def test_a_declaration_may_bring_its_rule(host_calls):
     finally:
         del OPS["TwiceForTests"]
     assert not host_calls
+
+
+def test_a_bound_on_how_many_shapes_are_compiled(monkeypatch):
+    from penstock.engines.xla import program
+
+    monkeypatch.setattr(program, "MOST_SHAPES", 4)
+    compiled = []
+    own = program.Program.compile
+    monkeypatch.setattr(program.Program, "compile", lambda self, given: (compiled.append(self), own(self, given))[1])
+    with tf.device("/gpu:0"):
+        x = tf.placeholder(tf.float32, [None, 3])
+        y = tf.reduce_sum(tf.sin(x) * 2.0)
+    with tf.Session(config=tf.ConfigProto(allow_soft_placement=True)) as sess:
+        for _ in range(2):
+            for n in range(1, 10):
+                np.testing.assert_allclose(sess.run(y, {x: np.ones((n, 3))}), 6 * n * np.sin(1.0), rtol=1e-5)
+    assert len(compiled) == 4
+
+
+@pytest.mark.parametrize("when", ["before the program runs", "after it"])
+def test_an_interrupt_does_not_lose_the_variables(monkeypatch, when):
+    """The old values are given to the program, the new ones are not in their places yet."""
+    from penstock.engines.xla import device
+
+    with tf.device("/gpu:0"):
+        w = tf.get_variable("w", initializer=np.ones(4, np.float32), use_resource=True)
+        step = w.assign_add(tf.sin(w))
+    with tf.Session(config=tf.ConfigProto(allow_soft_placement=True)) as sess:
+        sess.run(w.initializer)
+        for _ in range(3):
+            sess.run(step.op)
+        before = sess.run(w)
+
+        own = device.starmap
+
+        def interrupted(*args):
+            if when == "after it":
+                yield from own(*args)
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(device, "starmap", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            sess.run(step.op)
+        monkeypatch.setattr(device, "starmap", own)
+        expected = before + np.sin(before) if when == "after it" else before
+        np.testing.assert_allclose(sess.run(w), expected, rtol=1e-6)
+        sess.run(step.op)
+        np.testing.assert_allclose(sess.run(w), expected + np.sin(expected), rtol=1e-6)

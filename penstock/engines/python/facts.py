@@ -15,6 +15,8 @@ from penstock.engines.python.expressions import derives_shape, kept_inputs, need
 from penstock.engines.python.products import Products
 from penstock.engines.python.structure import Call, Loop
 from penstock.graph.ir import Operation, Tensor
+from penstock.graph.shape_inference import inferred_dims
+from penstock.shapes import is_fully_defined
 
 Path = tuple[int, ...]
 Root = Callable[[Tensor], Tensor]
@@ -53,6 +55,12 @@ def find_sure(statements: Sequence[tuple[Path, Any]], root: Root, given: Iterabl
         vague: set[Tensor] = set()  # stacks that hold values of several shapes
         dims_of: dict[Tensor, Any] = {}
         carried: list[tuple[Tensor, Tensor]] = []
+
+        def holds(tensor: Tensor, sure: set[Tensor] = sure) -> bool:
+            # A tensor that only has another name may have been given a shape of its own.
+            source = root(tensor)
+            return source in sure and (source is tensor or source.dims == tensor.dims)
+
         for _, statement in statements:
             if isinstance(statement, Call):
                 op = statement.node.op
@@ -60,8 +68,8 @@ def find_sure(statements: Sequence[tuple[Path, Any]], root: Root, given: Iterabl
                 if kind in _VARIABLES:
                     sure.update(op.outputs)
                 elif kind in _SAME:
-                    if root(op.inputs[0]) in sure:
-                        sure.update(op.outputs)
+                    if holds(op.inputs[0]):
+                        sure.update(t for t in op.outputs if t.dims == op.inputs[0].dims)
                 elif kind == "StackPopV2" and op in stacks:
                     if root(op.inputs[0]) not in vague:
                         sure.update(op.outputs)
@@ -70,8 +78,8 @@ def find_sure(statements: Sequence[tuple[Path, Any]], root: Root, given: Iterabl
                     pushed = root(op.inputs[1])
                     if pushed not in sure or dims_of.setdefault(handle, pushed.dims) != pushed.dims:
                         vague.add(handle)
-                elif derives_shape(statement.node) and all(root(t) in sure for t in needed_inputs(statement.node)):
-                    sure.update(op.outputs)
+                elif derives_shape(statement.node) and all(map(holds, needed := needed_inputs(statement.node))):
+                    sure.update(op.outputs if all(is_fully_defined(t.dims) for t in needed) else _derived(op))
             elif isinstance(statement, Products):
                 sure.update(statement.outputs)
             elif isinstance(statement, Fused):
@@ -87,3 +95,9 @@ def find_sure(statements: Sequence[tuple[Path, Any]], root: Root, given: Iterabl
         if not wrong:
             return sure
         changing |= wrong
+
+
+def _derived(op: Operation) -> list[Tensor]:
+    """Outputs whose static shapes say no more than the node's own rule does."""
+    dims = inferred_dims(op)
+    return [] if dims is None else [t for t, own in zip(op.outputs, dims) if t.dims == own]

@@ -227,7 +227,7 @@ class Runner:
             dims: Any = tensor.dims
             is_one = side == "shared" if isinstance(side, str) else side.ndim == 2
             shapes.append(dims if is_one else (self.count, *dims))
-        return batched_product(*shapes, *self.across, self.dtype)
+        return batched_product(shapes[0], shapes[1], self.across[0], self.across[1], self.dtype)
 
     def _one_by_one(self, operands: list[Any]) -> list[Any]:
         """Matrices that BLAS would read across: their products are not the same, bit for bit, when they are moved."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 import sys
 from collections.abc import Callable
+from itertools import starmap
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -138,16 +139,23 @@ class DeviceProgram(Program):
             kept = [value if (value := ref.value).__class__ is array else self._read(ref) for ref in plan.kept]
             value = None
             taken: list[Any] = []
+            done: list[Any] = []
             try:
                 self._take_all(plan.donated, array, taken)
-                results, new = form.call(values, self._constants, kept, taken, *more)
+                done += starmap(in_one_go(form.call), ((values, self._constants, kept, taken, *more),))
+                results, new = done[0]
+                for ref, value in zip(plan.written, new):
+                    ref.value = value
             except BaseException:
-                for ref, value in zip(plan.donated, taken):
-                    if not value.is_deleted():
+                # Ctrl-C comes at any time: if the program has run, its new values are all there is.
+                if done:
+                    for ref, value in zip(plan.written, done[0][1]):
                         ref.value = value
+                else:
+                    for ref, value in zip(plan.donated, taken):
+                        if not value.is_deleted():
+                            ref.value = value
                 raise
-            for ref, value in zip(plan.written, new):
-                ref.value = value
         finally:
             for release in plan.release:
                 release()
@@ -220,7 +228,7 @@ class DeviceProgram(Program):
         )
 
     def _on_host(self, ctx: Any, stop: Any, inputs: tuple) -> tuple:
-        if self.regenerate is not None:
+        if self.regenerate is not None and not self.is_full:
             self.regenerate()
         return self.host(ctx, stop, *[backend.to_host(v) for v in inputs])
 
@@ -263,6 +271,12 @@ ALONE = _references_of_a_local()
 ALONE_IN_A_LIST = max(map(sys.getrefcount, [object()]))
 """What getrefcount says of an object that only a local name holds, and of one that only a list holds."""
 _VALUE = operator.attrgetter("value")
+
+
+def in_one_go(call: Callable[..., Any]) -> Callable[..., Any]:
+    """The part of a program's call that is not Python: no signal comes between its end and the place where its results are put, if what calls
+    it is not Python either (`starmap`). What was donated is gone by then, so that results must not get lost."""
+    return getattr(call, "_call", None) or call
 
 
 class Changed(Exception):

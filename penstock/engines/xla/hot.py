@@ -6,12 +6,13 @@ import sys
 import time
 import weakref
 from collections.abc import Sequence
+from itertools import starmap
 from typing import Any
 
 import numpy as np
 
 from penstock.engines.xla import backend
-from penstock.engines.xla.device import ALONE, ALONE_IN_A_LIST, Changed, DeviceProgram, Plan
+from penstock.engines.xla.device import ALONE, ALONE_IN_A_LIST, Changed, DeviceProgram, Plan, in_one_go
 from penstock.engines.xla.program import MOST_SHAPES, Compiled, Given, Program
 from penstock.graph import spec
 from penstock.ops.resources import HeldRef, Ref, hold, put_raw, raw_value
@@ -246,9 +247,11 @@ class HotStateProgram(DeviceProgram):
         try:
             kept = [self._read(ref) for ref in plan.kept]
             taken: list[Any] = []
+            done: list[Any] = []
             try:
                 self._take_all(plan.donated, backend.array_class(), taken)
-                results, new = form.call(values, self._constants, kept, taken)
+                done += starmap(in_one_go(form.call), ((values, self._constants, kept, taken),))
+                results, new = done[0]
                 # What was fed may change when the step is over, and errors belong to it.
                 results = [np.asarray(v)[()] for v in results]
                 if form.doubtful and results[-1]:
@@ -256,16 +259,21 @@ class HotStateProgram(DeviceProgram):
                     raise Doubt
                 for value in new[:1]:
                     value.block_until_ready()
-            except BaseException:
-                for ref, value in zip(plan.donated, taken):
-                    if not value.is_deleted():
+                for ref, value in zip(plan.written, new):
+                    if ref.__class__ is HeldRef:
+                        put_raw(ref, value)
+                    else:
                         hold(ref, value)
-                raise
-            for ref, value in zip(plan.written, new):
-                if ref.__class__ is HeldRef:
-                    put_raw(ref, value)
+            except BaseException:
+                # Ctrl-C comes at any time: if the program has run, its new values are all there is.
+                if done:
+                    for ref, value in zip(plan.written, done[0][1]):
+                        hold(ref, value)
                 else:
-                    hold(ref, value)
+                    for ref, value in zip(plan.donated, taken):
+                        if not value.is_deleted():
+                            hold(ref, value)
+                raise
         finally:
             for release in plan.release:
                 release()

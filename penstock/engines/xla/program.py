@@ -82,6 +82,7 @@ class Program:
         self.handles: list[Any] = []  # nodes that give the last inputs: where variables are, which need not be asked in every step
         self.forms: dict[Any, Compiled | None] = {}
         self.why = ""
+        self.is_full = False  # further shapes run on the host
         self._constants: list[Any] | None = None
         nodes = segment.nodes
         self.streams = [node for node in nodes if node.op.type in STREAMS]
@@ -201,6 +202,7 @@ class Program:
         form: Compiled | None = None
         if len(self.forms) >= MOST_SHAPES:
             self.why = f"more than {MOST_SHAPES} combinations of shapes"
+            self.is_full = True
         else:
             try:
                 form = self.compile(given)

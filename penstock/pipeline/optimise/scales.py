@@ -19,6 +19,8 @@ from penstock.pipeline.optimise.remapping import only_reader
 from penstock.pipeline.optimise.sums import leave_out
 
 _PRODUCT = "BatchMatMulV2"
+SMALLEST = 1 / 256
+"""Of the numbers that move from an operand behind the product, which may overflow where the scaled operand would not: by no more than this."""
 
 
 def scale_products(graph: Graph, context: Any) -> Graph:
@@ -39,6 +41,8 @@ def scale_products(graph: Graph, context: Any) -> Graph:
             if product.control_inputs:
                 edit.controls[op] = list(product.control_inputs)
             edit.why.append(f"{op.name} = {product.name}, scaled")
+            continue
+        if not SMALLEST <= abs(scale) <= 1 / SMALLEST:
             continue
         waits: dict[Operation, None] = {}
         gone = _with_identities(op, context.targets, waits)
