@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from penstock import errors
+from penstock.engines.interrupts import Uninterrupted
 from penstock.engines.xla import backend
 from penstock.engines.xla.program import KNOWN_SIZE, Compiled, Given, Program, dtype_of
 from penstock.graph.ir import Tensor
@@ -111,9 +112,9 @@ class DeviceProgram(Program):
 
     def _run(self, plan: Plan, values: list[Any]) -> tuple:
         try:
-            if not plan.form.is_wide:
+            if not plan.refs and not plan.form.is_wide:
                 return self._dispatch(plan, values)
-            with backend.x64():
+            with Uninterrupted(), backend.x64():
                 return self._dispatch(plan, values)
         except (errors.OpError, Changed, TypeError):
             raise

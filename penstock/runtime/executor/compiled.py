@@ -18,6 +18,7 @@ from time import perf_counter_ns as clock
 from typing import TYPE_CHECKING, Any
 
 from penstock import errors
+from penstock.engines.interrupts import Uninterrupted
 from penstock.engines.python import parallel
 from penstock.engines.python.code import Blame, Cancelled, Code
 from penstock.engines.python.codegen import generate
@@ -45,6 +46,7 @@ LARGE = 1 << 20
 """Elements of an array from which on even the first step is worth code."""
 HOT_NS = 300_000_000
 """Time that steps have spent in a program before XLA is tried on it: compiling takes about as long."""
+_UPDATES = ("Apply", "Assign", "ResourceApply", "ResourceSparseApply", "Scatter", "SparseApply")
 OFF, ON, EAGER = 0, 1, 2
 _OFF_TEXT = "generated code is switched off"
 
@@ -74,10 +76,12 @@ _NEVER = _Never()
 class CompiledProgram:
     """A partition as one generated function, or several joined ones: then `devices` are theirs."""
 
-    __slots__ = ("code", "devices", "n_args", "stale", "watch")
+    __slots__ = ("code", "devices", "n_args", "stale", "watch", "writes")
 
-    def __init__(self, code: Code, n_args: int, devices: Sequence[Device] | None = None) -> None:
+    def __init__(self, code: Code, n_args: int, devices: Sequence[Device] | None = None, nodes: Sequence[Any] = ()) -> None:
         self.code = code
+        # Ctrl-C waits for the end of a step that updates variables; one with loops may be long, and takes its chances.
+        self.writes = not code.has_loops and any(node.op.type.startswith(_UPDATES) for node in nodes)
         self.n_args = n_args
         self.devices = devices
         self.watch: HotWatch | None = None
@@ -97,7 +101,11 @@ class CompiledProgram:
         start = 0 if watch is None else clock()
         token = enter()
         try:
-            results = code.run(ctx, args, step._cancellation or step._outer_cancellation or _NEVER)
+            if self.writes:
+                with Uninterrupted():
+                    results = code.run(ctx, args, step._cancellation or step._outer_cancellation or _NEVER)
+            else:
+                results = code.run(ctx, args, step._cancellation or step._outer_cancellation or _NEVER)
         except Exception as error:
             told = self._explained(error, step, device)
             raise told from told.__cause__
@@ -263,7 +271,7 @@ def compiled(nodes: Sequence[NodePlan], n_args: int, offload: Any = None) -> Com
     """The program of a partition whose nodes are all synchronous. Raises Unstructured."""
     prepare(nodes)
     try:
-        return CompiledProgram(generate(nodes, "partition", read_ref, offload=offload), n_args)
+        return CompiledProgram(generate(nodes, "partition", read_ref, offload=offload), n_args, nodes=nodes)
     except RecursionError:
         raise Unstructured("control flow is nested too deeply") from None
 
