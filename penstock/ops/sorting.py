@@ -20,10 +20,13 @@ from penstock.shapes import format_dims
 def first_occurrences(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Positions of the first occurrence of each distinct row, in order, and for every row the number of its value."""
     if x.ndim == 1 and x.dtype.kind in "iu" and x.size <= FEW:
-        seen: dict[int, int] = {}
-        numbers_of = [seen.setdefault(v, len(seen)) for v in x.tolist()]
-        inverse = np.array(numbers_of, np.int64)
-        first = np.empty(len(seen), np.int64)
+        values = x.tolist()
+        distinct = dict.fromkeys(values)
+        if len(distinct) == len(values):
+            return np.arange(x.size), np.arange(x.size)
+        number_of = dict(zip(distinct, range(len(distinct))))
+        inverse = np.fromiter(map(number_of.__getitem__, values), np.int64, x.size)
+        first = np.empty(len(distinct), np.int64)
         first[inverse[::-1]] = np.arange(x.size - 1, -1, -1)  # NumPy writes in order, so the first occurrence stays
         return first, inverse
     if x.ndim == 1 and x.dtype != object:

@@ -15,13 +15,20 @@ from penstock.ops.kernels.rows import passes
 def reduce_rows(ufunc: Any, rows: np.ndarray, ids: np.ndarray, count: int, initial: Any) -> np.ndarray:
     """result[i] = `initial` combined with all rows whose id is i; negative ids drop their row."""
     result_shape = (count, *rows.shape[1:])
-    keep = ids >= 0
-    if not keep.all():
+    if ids.size and ids.min() < 0:
+        keep = ids >= 0
         rows, ids = rows[keep], ids[keep]
     if ids.size == 0:
         return np.full(result_shape, initial, dtype=rows.dtype)
-    if ufunc is np.add and rows.ndim > 1 and np.bincount(ids).max() <= FEW_IN_A_GROUP:
-        return _add_few(rows, ids, count)
+    if ufunc is np.add and rows.ndim > 1:
+        most = np.bincount(ids).max()
+        if most == 1 and ids.size == count:  # every group has its row
+            result = np.empty(result_shape, rows.dtype)
+            result[ids] = rows
+            result += rows.dtype.type(0)  # a sum that begins with 0 is never -0.0
+            return result
+        if most <= FEW_IN_A_GROUP:
+            return _add_few(rows, ids, count)
     if ids.size > 1 and (ids[1:] < ids[:-1]).any():
         order = np.argsort(ids, kind="stable")
         rows, ids = rows[order], ids[order]
