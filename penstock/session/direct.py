@@ -32,6 +32,7 @@ from penstock.pipeline import CompileOptions, Trail, compile_step, debug
 from penstock.pipeline.place import Placer
 from penstock.pipeline.regions import group
 from penstock.pipeline.signature import Signature
+from penstock.runtime import turnstile
 from penstock.runtime.call_frame import MISSING, CallFrame
 from penstock.runtime.cancellation import CancellationManager
 from penstock.runtime.devices import DeviceSet, make_local_devices
@@ -54,7 +55,7 @@ _NUMBERS: Any = np.generic
 class Prepared:
     """A compiled signature."""
 
-    __slots__ = ("executors", "kept", "n_fetches", "partitions", "runtime", "signature", "steps")
+    __slots__ = ("executors", "kept", "n_fetches", "partitions", "runtime", "signature", "steps", "turns")
 
     def __init__(self, runtime: DirectRuntime, signature: Signature, executors: list[Executor], partitions: dict[str, Graph]) -> None:
         self.runtime = runtime
@@ -64,6 +65,8 @@ class Prepared:
         self.n_fetches = len(signature.fetches)
         self.kept = kept_feeds(partitions)
         self.steps = 0
+        # Only where nothing waits for another step.
+        self.turns = turnstile.SURE if len(executors) == 1 and executors[0].straight is not None else 0
 
     def run(self, args: list[Any]) -> list[Any]:
         """One step: fed values in, fetched values out."""
@@ -83,7 +86,10 @@ class Prepared:
             pool=runtime.pool,
             timeout=runtime.timeout,
         )
-        run_step(self.executors, step)
+        if self.turns:
+            turnstile.run(self, run_step, self.executors, step)
+        else:
+            run_step(self.executors, step)
         del step, args
         retvals = frame.retvals
         for i in range(len(retvals)):
