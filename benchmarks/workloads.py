@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import sequences
+from benchmarks import arrays, sequences
 
 WORKLOADS: dict[str, Callable[[Any], Callable[[], Any]]] = {}
 ONCE: dict[str, Callable[[Any], float]] = {}
@@ -275,6 +275,27 @@ def embedding_adagrad(tf: Any) -> Callable[[], Any]:
     return sequences.embedding(tf, adagrad=True)
 
 
+def _register_arrays() -> None:
+    rows: dict[str, Callable[[Any], Callable[[], Any]]] = {
+        "dynamic_rnn, 20 steps": lambda tf: arrays.dynamic_rnn(tf, training=False),
+        "dynamic_rnn training, 20 steps": lambda tf: arrays.dynamic_rnn(tf, training=True),
+        "dynamic_rnn training, 50 steps, hidden 64": lambda tf: arrays.dynamic_rnn(tf, training=True, steps=50, hidden=64),
+        "dynamic_rnn training, sequence lengths": lambda tf: arrays.dynamic_rnn(tf, training=True, lengths=True),
+        "map_fn over 100 rows": arrays.map_fn,
+        "gradient of map_fn over 100 rows": lambda tf: arrays.map_fn(tf, gradient=True),
+        "scan over 100 rows": arrays.scan,
+        "gradient of scan over 100 rows": lambda tf: arrays.scan(tf, gradient=True),
+        "foldl over 100 rows": arrays.foldl,
+        "while loop, 1,000 TensorArray writes": arrays.writes,
+        "greedy decoding, 30 steps": arrays.sampling,
+        "cond in a loop of 200": arrays.cond_in_loop,
+        "gradient of a cond in a loop of 200": lambda tf: arrays.cond_in_loop(tf, gradient=True),
+        "200 conds": arrays.conds,
+    }
+    for name, setup in rows.items():
+        workload(name, group="Loops")(setup)
+
+
 def _register_models() -> None:
     from benchmarks import models
 
@@ -286,4 +307,5 @@ def _register_models() -> None:
         workload(f"{name}, frozen, batch 1", bar=1.2, group="Frozen networks")(models.frozen(name))
 
 
+_register_arrays()
 _register_models()

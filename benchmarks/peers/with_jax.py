@@ -236,6 +236,70 @@ def loop_gradient() -> Callable[[], Any]:
     return _call(jax.grad(total, (0, 1)), np.ones(16, np.float32), np.eye(16, dtype=np.float32) * 0.5)
 
 
+def _dynamic_rnn(training: bool, steps: int = 20, batch: int = 32, hidden: int = 128, inputs: int = 64) -> Callable[[], Any]:
+    """The LSTM of benchmarks/arrays.py as a scan."""
+    params = {"kernel": _normal(inputs + hidden, 4 * hidden, scale=(inputs + hidden) ** -0.5), "bias": np.zeros(4 * hidden, np.float32)}
+    params["out"] = _normal(hidden, 10, scale=hidden**-0.5)
+
+    def run(p: Any, x: Any) -> Any:
+        def cell(state: Any, x_t: Any) -> Any:
+            c, h = state
+            i, j, f, o = jnp.split(jnp.concatenate([x_t, h], 1) @ p["kernel"] + p["bias"], 4, 1)
+            c = c * jax.nn.sigmoid(f + 1.0) + jax.nn.sigmoid(i) * jnp.tanh(j)
+            h = jnp.tanh(c) * jax.nn.sigmoid(o)
+            return (c, h), h
+
+        zeros = jnp.zeros((batch, hidden))
+        (_, h), outputs = lax.scan(cell, (zeros, zeros), jnp.swapaxes(x, 0, 1))
+        return jnp.swapaxes(outputs, 0, 1), h
+
+    x, labels = _normal(batch, steps, inputs), np.arange(batch, dtype=np.int32) % 10
+    if not training:
+        return _call(run, params, x)
+    return _train(lambda p, x, y: _entropy(run(p, x)[1] @ p["out"], y), params, (x, labels), 0.1)
+
+
+workload("dynamic_rnn, 20 steps")(lambda: _dynamic_rnn(False))
+workload("dynamic_rnn training, 20 steps")(lambda: _dynamic_rnn(True))
+workload("dynamic_rnn training, 50 steps, hidden 64")(lambda: _dynamic_rnn(True, steps=50, hidden=64))
+
+
+def _mapped(x: Any) -> Any:
+    return lax.map(lambda v: jnp.tanh(v) * 2.0 + jnp.sum(v), x)
+
+
+def _scanned(x: Any) -> Any:
+    def one(total: Any, v: Any) -> Any:
+        total = total * 0.9 + jnp.tanh(v)
+        return total, total
+
+    return lax.scan(one, jnp.zeros(8), x)
+
+
+workload("map_fn over 100 rows")(lambda: _call(_mapped, _normal(100, 8)))
+workload("gradient of map_fn over 100 rows")(lambda: _call(jax.grad(lambda x: jnp.sum(_mapped(x))), _normal(100, 8)))
+workload("scan over 100 rows")(lambda: _call(lambda x: _scanned(x)[1], _normal(100, 8)))
+workload("gradient of scan over 100 rows")(lambda: _call(jax.grad(lambda x: jnp.sum(_scanned(x)[1])), _normal(100, 8)))
+workload("foldl over 100 rows")(lambda: _call(lambda x: _scanned(x)[0], _normal(100, 8)))
+
+
+@workload("while loop, 1,000 TensorArray writes")
+def writes() -> Callable[[], Any]:
+    def one(v: Any, _: Any) -> Any:
+        v = v * 0.999 + 0.001
+        return v, v
+
+    return _call(lambda x: lax.scan(one, x, None, length=1000)[1], np.float32(3.0))
+
+
+def _branches(x: Any) -> Any:
+    return lax.fori_loop(0, 200, lambda i, v: lax.cond(jnp.sum(v) > 1.0, lambda v: v * 0.5 - 0.1, lambda v: jnp.tanh(v) + 0.7, v), x)
+
+
+workload("cond in a loop of 200")(lambda: _call(_branches, _normal(4)))
+workload("gradient of a cond in a loop of 200")(lambda: _call(jax.grad(lambda x: jnp.sum(_branches(x))), _normal(4)))
+
+
 # -- convolutions -------------------------------------------------------------------------------------------------------
 
 

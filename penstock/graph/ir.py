@@ -9,6 +9,7 @@ State of an Operation
     device                       requested device in clients' graphs, assigned device after placement
     id                           creation order within its graph
     origin                       the client's Operation this one stands for (None in a client's graph)
+    parts                        what a node stands for that a pass made of several (`graph.parts.Parts`)
     trace                        (code, lasti, ...) of the creating stack, innermost first; formatted on demand
 
 State of a Tensor
@@ -219,7 +220,7 @@ class Operation:
 
     __slots__ = (
         "__dict__", "__weakref__", "_control_flow_context", "_control_outputs", "_original_op", "attrs", "control_inputs",
-        "device", "graph", "id", "inputs", "name", "op_def", "origin", "outputs", "trace", "type",
+        "device", "graph", "id", "inputs", "name", "op_def", "origin", "outputs", "parts", "trace", "type",
     )  # fmt: skip
 
     def __init__(
@@ -236,6 +237,7 @@ class Operation:
         self.control_inputs: list[Operation] = []
         self.outputs: list[Tensor] = []
         self.origin: Operation | None = None
+        self.parts: Any = None
         self.trace: tuple = ()
         self._control_outputs: list[Operation] | None = None
         self._control_flow_context: Any = None

@@ -34,6 +34,7 @@ class Copier:
         new = Operation(graph, name or op.name, op.op_def, op.attrs if attrs is None else attrs, graph._next_id, op.device if device is None else device)
         graph._next_id += 1
         new.origin = op.origin or op
+        new.parts = op.parts
         tensors = self.tensors
         outputs = new.outputs
         for old in op.outputs:

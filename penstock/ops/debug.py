@@ -18,6 +18,7 @@ from penstock.dtypes import string as STRING
 from penstock.errors import InvalidArgumentError
 from penstock.graph.ir import Dims, Graph
 from penstock.ops.declare import NOT_DIFFERENTIABLE, op, same_as, scalar
+from penstock.ops.interrupts import Interruptible
 from penstock.ops.kernels.summarize import summarize as _summary
 from penstock.ops.kernels.texts import dtype_text
 from penstock.ops.samples import arr, normal
@@ -179,7 +180,9 @@ def py_func_kernel(inputs: list[Any], *, token: bytes, Tout: list[DType]) -> lis
             f"callback {name} is not found. A py_func belongs to the process and the graph that made it; it cannot be loaded from a file."
         )
     try:
-        returned = function(*[_argument(v) for v in inputs])
+        arguments = [_argument(v) for v in inputs]
+        with Interruptible():
+            returned = function(*arguments)
     except Exception as error:
         cls = next((to for kind, to in _BY_EXCEPTION if isinstance(error, kind)), errors.UnknownError)
         raise cls(f"{type(error).__name__}: {error}\n{traceback.format_exc()}\n") from error

@@ -4,7 +4,7 @@
 
 `fused_ops` names the steps in order; each takes its arguments from `args` in turn: BiasAdd one, FusedBatchNorm four (scale, offset, mean,
 variance, in inference mode), Add one, activations none. The pass `remapping` makes such nodes; graphs that TensorFlow has optimised bring
-their own. The attribute `_fused_nodes` names the nodes that one stands for, so that an error can name the one at fault.
+their own.
 """
 
 from __future__ import annotations
@@ -56,35 +56,22 @@ def split_arguments(fused_ops: Sequence[bytes], count: int) -> list[tuple[bytes,
     return steps
 
 
-def _blame(error: Exception, node: Any, index: int) -> None:
-    """Notes which of the nodes that `node` stands for raised `error`."""
-    parts = node.attrs.get("_fused_nodes")
-    if parts and index < len(parts):
-        error.part = parts[index].decode()  # type: ignore[attr-defined]
-
-
 def compose(first: Callable[[], np.ndarray], dtype: np.dtype, args: Sequence[np.ndarray], node: Any, fused_ops: Any, epsilon: float, alpha: float) -> np.ndarray:
     """The steps one by one; types narrower than float32 are rounded once, at the end."""
     data_format = node.attrs.get("data_format", b"NHWC")
-    index = 0
-    try:
-        y = first()
-        for name, where in split_arguments(fused_ops, len(args)):
-            index += 1
-            more = [widen(a) for a in args[where]]
-            if name == b"BiasAdd":
-                y = nn.bias_add(y, *more, data_format=data_format)
-            elif name == b"Add":
-                y = y + more[0]
-            elif name == b"FusedBatchNorm":
-                y = norm.fused_batch_norm(y, *more, epsilon=epsilon, exponential_avg_factor=1.0, data_format=data_format, is_training=False)[0]
-            elif name == b"LeakyRelu":
-                y = nn.leaky_relu(y, alpha=alpha)
-            else:
-                y = ACTIVATIONS[name](y)
-    except Exception as error:
-        _blame(error, node, index)
-        raise
+    y = first()
+    for name, where in split_arguments(fused_ops, len(args)):
+        more = [widen(a) for a in args[where]]
+        if name == b"BiasAdd":
+            y = nn.bias_add(y, *more, data_format=data_format)
+        elif name == b"Add":
+            y = y + more[0]
+        elif name == b"FusedBatchNorm":
+            y = norm.fused_batch_norm(y, *more, epsilon=epsilon, exponential_avg_factor=1.0, data_format=data_format, is_training=False)[0]
+        elif name == b"LeakyRelu":
+            y = nn.leaky_relu(y, alpha=alpha)
+        else:
+            y = ACTIVATIONS[name](y)
     return narrow(y, dtype)
 
 
@@ -122,13 +109,9 @@ def filter_and_bias_shapes(c: Any) -> list[Dims]:
     return [sizes_shape(1, 4)(c), (dims[layout(c.attrs["data_format"]).channel],)]
 
 
-def filter_and_bias_gradients(x, filter_sizes, dy, *, strides, padding, data_format, dilations, node):
+def filter_and_bias_gradients(x, filter_sizes, dy, *, strides, padding, data_format, dilations):
     """The gradients of a convolution's filter and of the bias behind it."""
-    try:
-        filter = conv.conv2d_backprop_filter(x, filter_sizes, dy, strides=strides, padding=padding, data_format=data_format, dilations=dilations)
-    except Exception as error:
-        _blame(error, node, 0)
-        raise
+    filter = conv.conv2d_backprop_filter(x, filter_sizes, dy, strides=strides, padding=padding, data_format=data_format, dilations=dilations)
     return [filter, nn.bias_add_grad(dy, data_format=data_format)]
 
 

@@ -20,10 +20,19 @@ from penstock.shapes import format_dims, merge_dims
 # -- Gather -----------------------------------------------------------------------------------------------------------
 
 
+FEW = 64
+"""Indices up to which Python finds the smallest and the largest sooner than NumPy."""
+
+
 def take(params: Any, indices: Any, axis: int) -> np.ndarray:
     """params[..., indices, ...] along `axis`; InvalidArgumentError for the first index that names nothing."""
     limit = params.shape[axis]
-    if indices.size and (indices.min() < 0 or indices.max() >= limit):
+    if indices.size > FEW:
+        lowest, highest = indices.min(), indices.max()
+    else:
+        numbers = indices.ravel().tolist() or [0]
+        lowest, highest = min(numbers), max(numbers)
+    if indices.size and (lowest < 0 or highest >= limit):
         check_indices(indices, limit)
     if limit == 0:  # NumPy refuses to take from an empty axis even where nothing is taken
         return np.empty(params.shape[:axis] + indices.shape + params.shape[axis + 1 :], params.dtype)

@@ -150,7 +150,7 @@ def batch_product(x: Any, y: Any, adj_x: bool, adj_y: bool) -> Any:
     a = _adjoint(x) if adj_x else x
     b = _adjoint(y) if adj_y else y
     if a.shape[-1] != b.shape[-2]:
-        raise InvalidArgumentError(f"Matrix size-incompatible: In[0]: {format_dims(x.shape)}, In[1]: {format_dims(y.shape)}")
+        raise InvalidArgumentError(f"Matrix size-incompatible: In[0]: {format_dims(x.shape)}, In[1]: {format_dims(y.shape)} {adj_x:d} {adj_y:d}")
     try:
         return np.matmul(a, b)
     except ValueError:

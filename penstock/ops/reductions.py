@@ -295,7 +295,7 @@ def _arg_extreme(function: Any, worst: float) -> Any:
     """NaNs never win in TF; a slice of nothing but NaNs gives 0."""
 
     def position(x: Any, axis: int) -> Any:
-        if x.dtype.kind not in "iub" and np.isnan(x).any():
+        if x.dtype.kind not in "iub" and np.count_nonzero(np.isnan(x)):
             x = np.where(np.isnan(x), x.dtype.type(worst), x)
         return function(x, axis)
 
@@ -331,8 +331,8 @@ ARG_TYPES = "T: type in {float, double, int32, uint8, int16, int8, int64, bfloat
 
 op(f"ArgMax(input: T, dimension: Tidx) -> (output: output_type) [{ARG_TYPES}; Tidx: type in {{int16, int32, int64}} = int32;"
    " output_type: type in {int16, uint16, int32, int64} = int64]",
-   shape=arg_shape, numpy=_position(_arg_extreme(np.argmax, float("-inf"))), grad=NOT_DIFFERENTIABLE, samples=POSITIONS, errors=POSITION_ERRORS,
+   shape=arg_shape, numpy=_position(_arg_extreme(np.ndarray.argmax, float("-inf"))), grad=NOT_DIFFERENTIABLE, samples=POSITIONS, errors=POSITION_ERRORS,
    host_memory=("dimension",))
 op(f"ArgMin(input: T, dimension: Tidx) -> (output: output_type) [{ARG_TYPES}; Tidx: type in INDEX = int32; output_type: type in INDEX = int64]",
-   shape=arg_shape, numpy=_position(_arg_extreme(np.argmin, float("inf"))), grad=NOT_DIFFERENTIABLE, samples=POSITIONS, errors=POSITION_ERRORS,
+   shape=arg_shape, numpy=_position(_arg_extreme(np.ndarray.argmin, float("inf"))), grad=NOT_DIFFERENTIABLE, samples=POSITIONS, errors=POSITION_ERRORS,
    host_memory=("dimension",))

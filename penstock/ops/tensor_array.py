@@ -65,15 +65,20 @@ def _ref(array: TensorArray) -> Ref:
     return ref
 
 
-def _new(ctx: Any, size: Any, dtype: DType, element_shape: TensorShape, dynamic_size: bool, clear_after_read: bool, name: bytes,
-         node: Operation, identical: bool = False) -> TensorArray:  # fmt: skip
+def new_array(size: Any, dtype: DType, element_shape: TensorShape, dynamic_size: bool, clear_after_read: bool, name: bytes,
+              node: Operation, identical: bool = False) -> TensorArray:  # fmt: skip
+    """A new array for a node, which no handle finds yet."""
     if np.ndim(size) != 0:
         raise InvalidArgumentError(f"TensorArray size must be scalar, but had shape: {kernels.shape_text(np.shape(size))}")
     if size < 0:
         raise InvalidArgumentError("Size should be >= 0.")
     full = f"{name.decode() or node.name}_{next(_numbers)}"
-    array = TensorArray(full, dtype, int(size), dims_of(element_shape), dynamic_size, clear_after_read, identical)
-    ctx.step_resources[CONTAINER, full] = array
+    return TensorArray(full, dtype, int(size), dims_of(element_shape), dynamic_size, clear_after_read, identical)
+
+
+def _new(ctx: Any, *given: Any) -> TensorArray:
+    array = new_array(*given)
+    ctx.step_resources[CONTAINER, array.name] = array
     return array
 
 
@@ -94,13 +99,11 @@ def array_v1_kernel(ctx: Any, size: Any, *, dtype: DType, element_shape: TensorS
 
 
 def _gradient_array(ctx: Any, handle: Any, source: bytes, prepend: tuple[int, ...] = ()) -> TensorArray:
-    """The gradient array for one call of gradients(), named by `source`; made by whoever asks first."""
+    """The gradient array for one call of gradients(), which its handle finds by name as well."""
     array = find(ctx, handle)
-    key = (CONTAINER, f"{array.name}@{source.decode()}")
     with array.lock:
-        found = ctx.step_resources.get(key)
-        if found is None:
-            found = ctx.step_resources[key] = array.gradient(key[1], prepend)
+        found = array.gradient(source, prepend)
+    ctx.step_resources[CONTAINER, found.name] = found
     return found
 
 
@@ -134,7 +137,8 @@ def write_kernel(ctx: Any, handle: Any, index: Any, value: Any, flow: Any, *, T:
     index = _index(index)
     array = find(ctx, handle)
     kernels.check_write_type(array, T)
-    array.write(index, value)
+    with array.lock:
+        array.write(index, value)
     return flow
 
 
@@ -142,37 +146,49 @@ def read_kernel(ctx: Any, handle: Any, index: Any, flow: Any, *, dtype: DType) -
     index = _index(index)
     array = find(ctx, handle)
     kernels.check_read_type(array, dtype)
-    return array.read(index)
+    with array.lock:
+        return array.read(index)
 
 
 _indices = kernels.as_list("indices")
 
 
 def gather_kernel(ctx: Any, handle: Any, indices: Any, flow: Any, *, dtype: DType, element_shape: TensorShape) -> Any:
-    return kernels.gather(find(ctx, handle), _indices(indices), dtype, dims_of(element_shape))
+    array = find(ctx, handle)
+    with array.lock:
+        return kernels.gather(array, _indices(indices), dtype, dims_of(element_shape))
 
 
 def pack_kernel(ctx: Any, handle: Any, flow: Any, *, dtype: DType, element_shape: TensorShape) -> Any:
     array = find(ctx, handle)
-    return kernels.gather(array, list(range(array.size)), dtype, dims_of(element_shape))
+    with array.lock:
+        return kernels.gather(array, list(range(array.size)), dtype, dims_of(element_shape))
 
 
 def scatter_kernel(ctx: Any, handle: Any, indices: Any, value: Any, flow: Any, *, T: DType) -> Any:
-    kernels.scatter(find(ctx, handle), _indices(indices), value, T)
+    array = find(ctx, handle)
+    with array.lock:
+        kernels.scatter(array, _indices(indices), value, T)
     return flow
 
 
 def unpack_kernel(ctx: Any, handle: Any, value: Any, flow: Any, *, T: DType) -> Any:
-    kernels.unpack(find(ctx, handle), value, T)
+    array = find(ctx, handle)
+    with array.lock:
+        kernels.unpack(array, value, T)
     return flow
 
 
 def concat_kernel(ctx: Any, handle: Any, flow: Any, *, dtype: DType, element_shape_except0: TensorShape) -> list[Any]:
-    return kernels.concat(find(ctx, handle), dtype, dims_of(element_shape_except0))
+    array = find(ctx, handle)
+    with array.lock:
+        return kernels.concat(array, dtype, dims_of(element_shape_except0))
 
 
 def split_kernel(ctx: Any, handle: Any, value: Any, lengths: Any, flow: Any, *, T: DType) -> Any:
-    kernels.split(find(ctx, handle), value, lengths, T)
+    array = find(ctx, handle)
+    with array.lock:
+        kernels.split(array, value, lengths, T)
     return flow
 
 
@@ -181,7 +197,9 @@ def size_kernel(ctx: Any, handle: Any, flow: Any) -> Any:
 
 
 def close_kernel(ctx: Any, handle: Any) -> None:
-    find(ctx, handle).close()
+    array = find(ctx, handle)
+    with array.lock:
+        array.close()
 
 
 # -- shapes -----------------------------------------------------------------------------------------------------------

@@ -267,8 +267,8 @@ for _row in (
         f.sparse_centered_rmsprop,
         _BOTH,
     ),
-    ("SparseApplyFtrl", "var accum linear", "grad indices lr l1 l2 lr_power", _BY_LR, f.ftrl, _BOTH),
-    ("SparseApplyFtrlV2", "var accum linear", "grad indices lr l1 l2 l2_shrinkage lr_power", _BY_LR, f.ftrl_v2, _BOTH),
+    ("SparseApplyFtrl", "var accum linear", "grad indices lr l1 l2 lr_power", _BY_LR, f.sparse_ftrl, _BOTH),
+    ("SparseApplyFtrlV2", "var accum linear", "grad indices lr l1 l2 l2_shrinkage lr_power", _BY_LR, f.sparse_ftrl_v2, _BOTH),
     ("SparseApplyProximalGradientDescent", "var", "alpha l1 l2 grad indices", "", f.proximal_gradient_descent, _BOTH),
     ("SparseApplyProximalAdagrad", "var accum", "lr l1 l2 grad indices", "", f.proximal_adagrad, _BOTH),
 ):

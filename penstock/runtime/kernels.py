@@ -45,6 +45,19 @@ def _call_kernel(op: Operation) -> Callable[..., None]:
     return call
 
 
+_HARMLESS = (
+    "Assert", "CheckNumerics", "GuaranteeConst", "IsVariableInitialized", "LookupTableFind", "LookupTableSize", "Multinomial", "Print", "Random",
+    "ReadVariableOp", "Ref", "ResourceGather", "Stack", "Stateless", "TensorArray", "Timestamp", "TruncatedNormal", "VarHandleOp", "VarIsInitialized",
+    "VariableShape", "Variable", "VariableV2", "_Arg", "_DeviceArg", "_DeviceRetval", "_HostRecv", "_HostSend", "_ReadVariablesOp", "_Recv",
+    "_Retval", "_Send", "_VarHandlesOp",
+)  # fmt: skip
+
+
+def changes_state(op: Operation) -> bool:
+    """Whether the kernel changes something that lives longer than the step, and must not be left halfway."""
+    return (op.op_def.stateful or any(arg.is_ref for arg in op.op_def.inputs)) and not op.type.startswith(_HARMLESS)
+
+
 _PASSES_REFS = frozenset(("Identity", "Enter", "Switch"))
 
 

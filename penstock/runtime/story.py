@@ -12,12 +12,17 @@ from typing import Any
 import numpy as np
 
 from penstock import dtypes, errors
+from penstock.engines.late import Product
+from penstock.graph import parts
 from penstock.graph.ir import Operation
 from penstock.ops.context import DEAD
 from penstock.ops.resources import Ref, ResourceHandle
 from penstock.shapes import format_dims
 
 _MAX_CALLS = 8
+_MAX_PARTS = 40
+_NOT_OF_INPUTS = (MemoryError, errors.ResourceExhaustedError, errors.CancelledError, errors.AbortedError, errors.DeadlineExceededError)
+"""Errors that no single node of a joined one is to blame for."""
 _BAD_INPUT = (ValueError, IndexError, KeyError, TypeError, OverflowError, ZeroDivisionError)
 
 
@@ -57,8 +62,14 @@ def explain(
     Inside of a function's body (`in_client_graph` False) the operation is told in the story only: the error's `op` will be
     the call in the client's graph.
     """
+    joined: Operation | None = None
+    if op.parts is not None and not isinstance(error, _NOT_OF_INPUTS):
+        failure = parts.find_failure(op, inputs, _value_of)
+        if failure is not None:
+            joined = op
+            error, op, inputs = failure
     new = as_op_error(error)
-    client = _part(error, op) or op.origin or op
+    client = op.origin or op
     message = new.message if isinstance(new.message, str) else str(new.message)
     if not in_client_graph and message.count("\n\t [[{{node ") >= _MAX_CALLS:
         return new  # deep recursion: the innermost calls and the outermost one are enough to read
@@ -68,23 +79,29 @@ def explain(
         node_def=_node_def(client) if in_client_graph else None,
         message=f"{message}\n\t [[{{{{node {client.name}}}}}]]",
     )
-    new.story += story(op, device, inputs, doing, client)
+    new.story += story(op, device, inputs, doing, client, joined)
     return new
 
 
-def _part(error: BaseException, op: Operation) -> Operation | None:
-    """Of the nodes that a fused one stands for, the one at fault, if its kernel said which."""
-    name = getattr(error, "part", None)
-    return (op.origin or op).graph._nodes.get(name) if name is not None else None
+def _value_of(value: Any) -> Any:
+    """What a kernel gets for an input that may be a variable."""
+    return value.value if isinstance(value, Ref) else None if value is DEAD else value
 
 
-def story(op: Operation, device: str, inputs: Sequence[Any] = (), doing: str = "", client: Operation | None = None) -> list[str]:
-    """Lines that tell what `op` was and what it was given. `client` is the operation that the user knows."""
+def story(
+    op: Operation, device: str, inputs: Sequence[Any] = (), doing: str = "", client: Operation | None = None, joined: Operation | None = None
+) -> list[str]:
+    """Lines that tell what `op` was and what it was given. `client` is the operation that the user knows, `joined` the node that `op` was a part of."""
     client = client or op.origin or op
     names = [t.name for t in op.inputs]
     lines = [f"Node: {client.name} = {op.type}({', '.join(names)})"]
     if op.name != client.name:
         lines.append(f"  executed as: {op.name}")
+    if joined is not None:
+        lines.append(f"  executed as part of: {joined.name} ({joined.type})")
+    elif op.parts is not None and op.type.startswith("_"):
+        names_of = [(part.origin or part).name for part in parts.nodes(op)]
+        lines.append(f"  stands for: {', '.join(names_of[:_MAX_PARTS])}{', ...' if len(names_of) > _MAX_PARTS else ''}")
     if device:
         lines.append(f"  device: {device}")
     for name, value in zip(names, inputs):
@@ -100,6 +117,8 @@ def story(op: Operation, device: str, inputs: Sequence[Any] = (), doing: str = "
 def describe(value: Any) -> str:
     """A value's type and shape: `float32[2,3]`."""
     if isinstance(value, (np.ndarray, np.generic)):
+        return f"{_dtype_name(value.dtype)}{format_dims(value.shape)}"
+    if isinstance(value, Product):
         return f"{_dtype_name(value.dtype)}{format_dims(value.shape)}"
     if isinstance(value, Ref):
         held = value.value

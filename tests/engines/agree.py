@@ -15,8 +15,10 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import importlib
 import io
+import itertools
 import multiprocessing
 import os
 import re
@@ -25,7 +27,8 @@ import sys
 import time
 import traceback
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -51,6 +54,7 @@ class Mode(NamedTuple):
     exact: bool = True
     constants: dict[str, Any] = {}
     deadline: bool = False
+    how: str = "run"  # run, callable, threads
 
 
 _ELEMENTWISE = "penstock.engines.python.elementwise"
@@ -58,6 +62,64 @@ _COMPILED = "penstock.runtime.executor.compiled"
 _ONEDNN = "penstock.engines.onednn.kernels"
 _EXECUTOR = "penstock.runtime.executor"
 _EAGER = {"PENSTOCK_REGIONS": "eager"}
+
+
+def _named(values: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """Constants by the paths that `setting` takes."""
+    return {f"penstock.{module}.{name}": value for module, names in values.items() for name, value in names.items()}
+
+
+# Sizes from which on something is worth it, as if every array were large: small programs take the ways of big ones.
+_SMALL = _named({
+    "engines.python.elementwise": {"MIN_SIZE": 2, "PARALLEL": 64, "CACHE": 256, "COLUMNS": (1, 1 << 14)},
+    "engines.python.tiles": {"SMALLEST": 3, "LARGEST": 8},
+    "engines.python.reductions": {"LARGE": 4, "PIECE": 5, "NARROWEST": 1},
+    "engines.python.products": {"SMALLEST": 1, "SMALLEST_MOVED": 1, "SMALLEST_TOTAL": 1, "FEWEST": 2, "WORTH": 1, "BATCH": 8},
+    "engines.python.pieces": {"SHORT_SUM": 8, "FEW_ROWS": 2},
+    "engines.memory": {"_ALIGN_FROM": 1},
+    "runtime.executor.compiled": {"LARGE": 2},
+    "runtime.executor.plan": {"LARGE": 2},
+    "runtime.executor.driver": {"HEAVY_NS": 0},
+    "pipeline.partition": {"_SMALL_CONSTANT": 4},
+    "pipeline.optimise.sharing": {"_SMALL": 8},
+    "pipeline.optimise.folding": {"LARGEST_RESULT": 64},
+    "ops.training": {"_TILE": 5, "ENGINE_FROM": 0},
+    "ops.kernels.conv": {"_BLOCK_BYTES": 64},
+    "ops.kernels.depthwise": {"_BLOCK_BYTES": 64},
+    "ops.kernels.rows": {"FEW": 0},
+    "ops.sorting": {"FEW": 0},
+    "ops.kernels.segments": {"FEW_IN_A_GROUP": 0},
+    "ops.kernels.softmax": {"FEW_CLASSES": 0},
+    "ops.kernels.matrices": {"_BLOCK": 2},
+    "ops.philox": {"TILE": 2},
+})  # fmt: skip
+_SMALL_ONEDNN = {**_SMALL, **_named({
+    "engines.onednn.kernels": {
+        "BLAS_ALONE": 0, "BLAS_ALONE_VECTOR": 0, "LARGE_VECTOR_PRODUCT": 0, "MIN_CONV_FLOPS": 0, "MIN_DEPTHWISE_FLOPS": 0, "MIN_BATCH_FLOPS": 0, "MIN_NARROW_FLOPS": 0, "MIN_FUSED_FLOPS": 0,
+        "MIN_POOL_SIZE": 0, "MIN_NORM_SIZE": 0, "MIN_SOFTMAX_SIZE": 0, "FEW_TO_SUM": 1,
+    },
+    "engines.onednn.narrow": {"MIN_SIZE": 1},
+    "engines.onednn.elementwise": {"MIN_SIZE": 1},
+    "engines.onednn.int8": {"MIN_FLOPS": 0, "MIN_USES": 1},
+    "engines.onednn.updates": {"ELEMENTS_PER_US": 1e-3},
+    "engines.onednn.plan": {"US_PER_THREAD": 1e-6},
+    "engines.onednn.primitives": {"PARALLEL_COPY": 1},
+    "engines.onednn.pool": {"LARGE": 64},
+    "engines.onednn.conv": {"FEW_POSITIONS": 1, "SOME_POSITIONS": 2, "MANY_POSITIONS": 4, "LARGE_FILTER": 64, "FEW_CHANNELS": 1},
+    "engines.onednn.winograd": {"WORTH_IT": 1e9, "STRIP_BYTES": 4096},
+    "engines.onednn.matmul": {"FEW_ROWS": 1},
+    "engines.onednn.fused": {"KEPT_SHAPES": 1},
+    "pipeline.optimise.sums": {"MIN_PRODUCTS": 2, "MIN_SIZE": 1},
+    "pipeline.optimise.unrolled": {"MIN_STEPS": 2, "MANY_STEPS": 2, "LARGE_WEIGHTS": 1},
+})}  # fmt: skip
+_SMALL_XLA = _named({
+    "engines.xla.segments.CpuPolicy": {"smallest": 2, "piece": 3},
+    "engines.xla.segments.StatePolicy": {"piece": 3},
+    "engines.xla.lower": {"FOLD": 2, "WRITTEN_OUT": 3},
+    "engines.xla.program": {"EMBED": 1, "KNOWN_SIZE": 8, "MOST_SHAPES": 2},
+    "engines.xla.hot": {"MOST_SHAPES": 2},
+    "engines.xla.loops": {"MOST_CALLS": 3, "MOST_ROUNDS": 2, "FEWEST_ROUNDS": 1},
+})  # fmt: skip
 
 
 def _apart(executors: Any) -> Any:
@@ -86,19 +148,35 @@ MODES: dict[str, Mode] = {
     ),
     "onednn as is": Mode({**_EAGER, "PENSTOCK_ENGINES": "onednn"}, False),
     "xla": Mode({**_EAGER, "PENSTOCK_XLA": "eager"}, False),
+    "xla deadline": Mode({**_EAGER, "PENSTOCK_XLA": "eager"}, False, {}, True),
+    "all": Mode({**_EAGER, "PENSTOCK_ENGINES": "onednn", "PENSTOCK_XLA": "eager"}, False),
+    # Every threshold as low as it goes, with NumPy's kernels, oneDNN's, and XLA's programs.
+    "small": Mode(_EAGER, False, _SMALL),
+    "small dataflow": Mode(_EAGER, False, {**_SMALL, f"{_EXECUTOR}.shell.together": _apart, f"{_EXECUTOR}.driver.together": _apart}),
+    "small onednn": Mode({**_EAGER, "PENSTOCK_ENGINES": "onednn"}, False, _SMALL_ONEDNN),
+    "small xla": Mode({**_EAGER, "PENSTOCK_XLA": "eager"}, False, _SMALL_XLA),
+    # Callables in the place of Session.run; two threads in one session, at the same time where nothing is changed, in turns where it is.
+    "callable": Mode(_EAGER, True, {}, False, "callable"),
+    "callable onednn": Mode({**_EAGER, "PENSTOCK_ENGINES": "onednn"}, False, {}, False, "callable"),
+    "threads": Mode(_EAGER, True, {}, False, "threads"),
+    "threads warm": Mode({"PENSTOCK_REGIONS": "1"}, True, {f"{_COMPILED}.WARM": 1, f"{_COMPILED}.AT_ONCE": 0}, False, "threads"),
+    "threads onednn": Mode({**_EAGER, "PENSTOCK_ENGINES": "onednn"}, False, {}, False, "threads"),
+    "threads xla": Mode({**_EAGER, "PENSTOCK_XLA": "eager"}, False, {}, False, "threads"),
     # What a GPU would run, on JAX's CPU platform.
     "gpu": Mode({**_EAGER, "PENSTOCK_GPU_PLATFORM": "cpu"}, False),
 }  # fmt: skip
 
 GROUPS: dict[str, tuple[list[str], list[str]]] = {
     # always, and one of these by the program's seed
-    "regions": (["eager"], ["tiled", "warm", "background", "parts", "deadline", "deadline off", "dataflow"]),
-    "onednn": (["onednn"], []),
-    "xla": (["xla"], []),
+    "regions": (["eager"], ["tiled", "warm", "background", "parts", "deadline", "deadline off", "dataflow", "small", "small dataflow", "callable", "threads", "threads warm"]),
+    "onednn": (["onednn"], ["small onednn", "onednn as is", "callable onednn", "threads onednn"]),
+    "xla": ([], ["xla", "small xla", "xla deadline", "threads xla", "all"]),
 }
 
 TOLERANCE = {"float16": (2e-2, 2e-3), "bfloat16": (8e-2, 4e-2), "float32": (2e-4, 2e-5), "float64": (1e-9, 1e-11), "complex64": (5e-4, 5e-5), "complex128": (1e-9, 1e-11)}
 NOISE = {"float16": 2e-3, "bfloat16": 1e-2, "float32": 1e-6, "float64": 1e-13, "complex64": 1e-6, "complex128": 1e-13}
+NOISES = 8
+"""How often the plain run is repeated with noise until all differences are explained: a comparison falls either way by chance."""
 
 
 # -- running -------------------------------------------------------------------------------------------------------------------
@@ -120,6 +198,12 @@ class Outcome(NamedTuple):
     state: list[Any]
 
 
+def _owner(path: str) -> Any:
+    """A module, or a class of one, by its name."""
+    module, _, name = path.rpartition(".")
+    return getattr(importlib.import_module(module), name) if name[0].isupper() else importlib.import_module(path)
+
+
 @contextlib.contextmanager
 def setting(mode: Mode) -> Iterator[None]:
     """The environment and the constants of a mode, while sessions are made and run."""
@@ -129,7 +213,7 @@ def setting(mode: Mode) -> Iterator[None]:
     os.environ.update(env)
     for path, value in mode.constants.items():
         module, _, name = path.rpartition(".")
-        owner = importlib.import_module(module)
+        owner = _owner(module)
         kept.append((owner, name, getattr(owner, name)))
         setattr(owner, name, value)
     try:
@@ -153,14 +237,56 @@ def outcomes(program: Program, mode: Mode) -> list[Outcome]:
             sess.run(program.init)
         except errors.OpError as error:  # a graph that cannot be placed fails at once, whatever is run
             return [Outcome("init", _failure(error), [])]
+        step = {"run": _step_of_run, "callable": _step_of_callables, "threads": _step_of_threads}[mode.how](sess, options)
         for run in program.runs:
             values: Any
             try:
-                values = sess.run(run.fetches, run.feeds, options=options)
+                values = step(run)
             except errors.OpError as error:
                 values = _failure(error)
             result.append(Outcome(run.what, values, sess.run(program.reads) if program.reads else []))
     return result
+
+
+Step = Callable[[random_graphs.Run], Any]
+
+
+def _step_of_run(sess: Any, options: Any) -> Step:
+    return lambda run: sess.run(run.fetches, run.feeds, options=options)
+
+
+def _step_of_callables(sess: Any, options: Any) -> Step:
+    """Each set of fetches and feeds is made once and called from then on."""
+    made: dict[Any, Any] = {}
+
+    def step(run: random_graphs.Run) -> Any:
+        key = tuple(run.fetches), tuple(run.feeds)
+        if key not in made:
+            made[key] = sess.make_callable(list(run.fetches), list(run.feeds))
+        return made[key](*run.feeds.values())
+
+    return step
+
+
+def _step_of_threads(sess: Any, options: Any) -> Step:
+    """Two threads: a run that changes nothing takes place on both of them several times at once, and all must give the same; others alternate."""
+    count = itertools.count()
+    pools = [ThreadPoolExecutor(1), ThreadPoolExecutor(1)]
+
+    def step(run: random_graphs.Run) -> Any:
+        once = functools.partial(sess.run, run.fetches, run.feeds, options=options)
+        if run.what in ("trouble", "dead") or any(random_graphs.touches_state(f) for f in run.fetches):
+            return pools[next(count) % 2].submit(once).result(SECONDS)
+        both = [pool.submit(lambda: [once() for _ in range(3)]) for pool in pools]
+        found = [values for future in both for values in future.result(SECONDS)]
+        for other in found[1:]:
+            for fetch, a, b in zip(run.fetches, found[0], other):
+                text = difference(a, b, False)
+                if text is not None:
+                    raise AssertionError(f"threads of one session: {getattr(fetch, 'name', fetch)}: {text}")
+        return found[-1]
+
+    return step
 
 
 def _failure(error: errors.OpError) -> Failure:
@@ -168,12 +294,12 @@ def _failure(error: errors.OpError) -> Failure:
 
 
 @contextlib.contextmanager
-def noise() -> Iterator[None]:
+def noise(seed: int) -> Iterator[None]:
     """Every synchronous kernel's floating results are a rounding error off."""
     from penstock.runtime.executor import plan
 
     bind = plan.bind_node
-    rng = np.random.RandomState(1)
+    rng = np.random.RandomState(seed)
 
     def moved(value: Any) -> Any:
         if isinstance(value, (list, tuple)):
@@ -300,7 +426,7 @@ def check(seed: int, modes: Sequence[str], skip: Collection[int] = (), runs: int
     while True:
         program = make(tf, seed, skip, runs)
         plain = outcomes(program, MODES["off"])
-        broken = next((o for o in plain if isinstance(o.values, Failure) and o.what not in ("trouble", "dead")), None)
+        broken = next((o for o in plain if isinstance(o.values, Failure) and o.what not in ("trouble", "dead", "fed")), None)
         if broken is None or not repair:
             break
         step = re.match(r"s(\d+)", broken.values.node)
@@ -309,20 +435,31 @@ def check(seed: int, modes: Sequence[str], skip: Collection[int] = (), runs: int
             program = program._replace(runs=[])
             break
         skip.add(int(step[1]))
+    program, plain = _without_failed_feeds(program, plain)
     found: list[Difference] = []
     unstable: list[str] = []
     for name in modes:
         new = compare(name, program, plain, outcomes(program, MODES[name]))
         if new and not must_be_equal(name, program):
-            with noise():
-                moved = compare(name, program, plain, outcomes(program, MODES["off"]))
-            shaky = {(d.run, d.place) for d in moved}
-            stable = [d for d in new if (d.run, d.place) not in shaky]
+            stable = new
+            for draw in range(NOISES):
+                with noise(draw):
+                    shaky = {(d.run, d.place) for d in compare(name, program, plain, outcomes(program, MODES["off"]))}
+                stable = [d for d in stable if (d.run, d.place) not in shaky]
+                if not stable:
+                    break
             if len(stable) < len(new):
                 unstable.append(name)
             new = stable
         found += new
     return Result(seed, program, found, repaired, unstable)
+
+
+def _without_failed_feeds(program: Program, plain: list[Outcome]) -> tuple[Program, list[Outcome]]:
+    """Without the runs that failed because of what a value in the middle was replaced with, and all after them: what they left behind depends on how
+    far they came."""
+    bad = next((i for i, o in enumerate(plain) if o.what == "fed" and isinstance(o.values, Failure)), len(plain))
+    return program._replace(runs=program.runs[:bad]) if bad < len(plain) else program, plain[:bad]
 
 
 def modes_for(seed: int, groups: Sequence[str]) -> list[str]:
@@ -403,7 +540,7 @@ def time_limit(seconds: float) -> Iterator[None]:
         raise TimeoutError(f"not done after {seconds} s")
 
     before = signal.signal(signal.SIGALRM, late)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    signal.setitimer(signal.ITIMER_REAL, seconds, 2)  # a step that takes the first for an error of its own is followed by others
     try:
         yield
     finally:
@@ -425,9 +562,9 @@ class Report(NamedTuple):
     runs: Counter[str]
 
 
-def examine(task: tuple[int, tuple[str, ...], bool]) -> Report:
+def examine(task: tuple[int, tuple[str, ...], bool, float]) -> Report:
     """Checks one seed; never raises."""
-    seed, groups, small = task
+    seed, groups, small, random_graphs.share = task
     ops: Counter[str] = Counter()
     runs: Counter[str] = Counter()
     try:
@@ -450,7 +587,7 @@ def examine(task: tuple[int, tuple[str, ...], bool]) -> Report:
             mode = result.differences[0].mode
             gone, count = shrink(seed, mode, set(range(12)) - set(program.steps))
             result = check(seed, [mode], gone, count, repair=False)
-            text += f"  smaller: check({seed}, [{mode!r}], skip={sorted(gone)}, runs={count}, repair=False)\n"
+            text += f"  smaller (--networks {random_graphs.share}): check({seed}, [{mode!r}], skip={sorted(gone)}, runs={count}, repair=False)\n"
         text += story(result) if result.differences else "  (gone after making it smaller)\n"
     return Report(seed, text, ops, result.repaired, result.unstable, runs)
 
@@ -460,6 +597,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--graphs", type=int, default=1000, help="how many programs")
     parser.add_argument("--seed", type=int, default=0, help="the first one's seed")
     parser.add_argument("--modes", default="regions", help=f"groups ({', '.join(GROUPS)}) or single modes ({', '.join(MODES)}), separated by commas")
+    parser.add_argument("--networks", type=float, default=random_graphs.share, help="the share of programs with a network in them")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--seconds", type=float, default=0, help="stop after so long")
     parser.add_argument("--coverage", action="store_true", help="print which ops were reached, and which were not")
@@ -467,7 +605,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--stop", type=int, default=20, help="stop after so many failing programs")
     options = parser.parse_args(argv)
     groups = tuple(options.modes.split(","))
-    tasks = [(seed, groups, not options.as_found) for seed in range(options.seed, options.seed + options.graphs)]
+    tasks = [(seed, groups, not options.as_found, options.networks) for seed in range(options.seed, options.seed + options.graphs)]
     started = time.monotonic()
     done = failed = 0
     ops: Counter[str] = Counter()

@@ -4,7 +4,11 @@ All cases of an op stand in one graph, so that the generated function has neighb
 """
 
 import contextlib
+import importlib
+import importlib.util
+import pathlib
 
+import numpy as np
 import pytest
 
 import penstock as tf
@@ -16,6 +20,7 @@ from tests.ops.test_samples import build
 from tests.random_graphs.kernels import LEFT_OUT
 
 NAMES = [op.name for op in sampled_ops() if op.name not in LEFT_OUT and any(True for _ in cases(op))]
+EXAMPLES = sorted(p.stem for p in (pathlib.Path(__file__).parent.parent.parent / "examples").glob("*.py") if p.stem != "__init__")
 BLOCKS = 24
 MANY = 24
 """Cases of one op; the rest of a long list differ in shapes only."""
@@ -72,6 +77,39 @@ def test_all_types_and_gradients(block):
             for fetch, a, b in zip(fetches, plain, run(graph, fetches, feeds, mode)):
                 text = (None if a == b else f"{a!r} and {b!r}") if isinstance(a, str) or isinstance(b, str) else difference(a, b, True)
                 assert text is None, f"{name}, {mode}, {fetch.name}: {text}"
+
+
+# Ops with more than one right answer: the signs of vectors.
+_AMBIGUOUS = ("Svd", "Eig", "SelfAdjointEig")
+
+
+@pytest.mark.parametrize("block", range(BLOCKS))
+def test_all_types_and_gradients_in_the_ways_of_large_arrays(block):
+    """With tiles, threads and oneDNN's kernels however small the arrays are: the same up to rounding, the same errors at the same nodes."""
+    for name in NAMES[block::BLOCKS]:
+        graph, fetches, feeds = everything(name)
+        if not fetches or any(word in name for word in _AMBIGUOUS):
+            continue
+        plain = run(graph, fetches, feeds, "off")
+        for mode in ("small", "small onednn"):
+            for fetch, a, b in zip(fetches, plain, run(graph, fetches, feeds, mode)):
+                text = (None if a == b else f"{a!r} and {b!r}") if isinstance(a, str) or isinstance(b, str) else difference(a, b, False)
+                assert text is None, f"{name}, {mode}, {fetch.name}: {text}"
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.parametrize("mode", ["eager", "small", "onednn", "small onednn", *(["all"] if importlib.util.find_spec("jax") else [])])
+def test_all_examples(name, mode):
+    results = []
+    for way in ("off", mode):
+        with setting(MODES[way]), tf.Graph().as_default():
+            results.append(tf.nest.flatten(importlib.import_module(f"examples.{name}").program(tf)))
+    assert len(results[0]) == len(results[1])
+    for a, b in zip(*results):
+        if isinstance(a, (str, bytes)):
+            assert a == b
+        else:  # training makes more of a rounding
+            np.testing.assert_allclose(a, b, rtol=5e-3, atol=1e-3)
 
 
 def test_all_ops_are_there():

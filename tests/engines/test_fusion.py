@@ -252,7 +252,7 @@ def test_an_error_names_the_node_at_fault(warm):
         sess.run(y, {x: normal(1, 5, 5, 8), bias: normal(16)})
     with pytest.raises(errors.InvalidArgumentError, match="input depth must be evenly divisible") as caught:
         sess.run(y, {x: normal(1, 5, 5, 7), bias: normal(16)})
-    assert caught.value.op is c.op and "{{node the_conv}}" in str(caught.value) and "executed as: the_relu" in str(caught.value)
+    assert caught.value.op is c.op and "{{node the_conv}}" in str(caught.value) and "executed as part of: the_relu (_FusedConv2D)" in str(caught.value)
     with pytest.raises(errors.InvalidArgumentError, match="as many biases") as caught:
         sess.run(y, {x: normal(1, 5, 5, 8), bias: normal(9)})
     assert caught.value.op.name == "the_bias"

@@ -615,3 +615,17 @@ def test_only_one_thread_of_ours_keeps_openmp_threads():
         assert loaded._home == threading.get_ident()
     finally:
         loaded._home, loaded._visits = 0, 0
+
+
+@pytest.mark.parametrize("other", [lambda b: b[:, ::-1], lambda b: b.transpose(0, 2, 1), lambda b: np.broadcast_to(b[:, :1], b.shape)], ids=["reversed", "transposed", "broadcast"])
+def test_one_operand_is_read_as_it_lies_and_the_other_cannot_be(monkeypatch, other):
+    """A view that a product reads as it is, times one that has to be copied."""
+    monkeypatch.setattr(kernels, "MIN_BATCH_FLOPS", 0)
+    rng = np.random.RandomState(0)
+    a, b = rng.randn(5, 4, 5).astype(np.float32).transpose(1, 0, 2), other(rng.randn(4, 5, 5).astype(np.float32))
+    assert kernels._strides(a) is not None and kernels._strides(b) is None and not b.flags.c_contiguous
+    with tf.Graph().as_default():
+        x, y = tf.placeholder(tf.float32, [4, 5, 5]), tf.placeholder(tf.float32, [4, 5, 5])
+        for left, right in ((a, b), (b, a)):
+            kernel = bind(tf.matmul(x, y, transpose_b=True).op).fn
+            np.testing.assert_allclose(kernel(left, right), left @ right.transpose(0, 2, 1), rtol=1e-4, atol=1e-5)

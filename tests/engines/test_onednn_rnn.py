@@ -258,3 +258,51 @@ def test_kernels_of_a_joined_node():
 
     for mine, plain in zip(lstm_steps(list(X), C, H, W, B, **attrs), found, strict=True):
         np.testing.assert_allclose(mine, plain, 1e-4, 1e-5)
+
+
+# -- corners ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_step_whose_input_is_dead_leaves_the_earlier_ones_alive():
+    with tf.Graph().as_default(), tf.Session() as sess:
+        x, taken = tf.placeholder(tf.float32, X.shape), tf.placeholder(tf.bool, [])
+        c, h, outputs = tf.constant(C), tf.constant(H), []
+        for t in range(STEPS):
+            one = x[t] if t < 4 else tf.raw_ops.Switch(data=x[t], pred=taken)[1]
+            i, j, f, o = tf.split(tf.nn.bias_add(tf.matmul(tf.concat([one, h], 1), W), B), 4, 1)
+            c = c * tf.sigmoid(f + 1.0) + tf.sigmoid(i) * tf.tanh(j)
+            h = tf.tanh(c) * tf.sigmoid(o)
+            outputs.append(h)
+        either = tf.raw_ops.Merge(inputs=[h, tf.raw_ops.Switch(data=outputs[3], pred=taken)[0]])[0]
+        fetches = [outputs[3] * 1.0, either]
+        steps = [op.attrs["N"] for part in sess.explain(fetches, [x, taken]).partitions.values() for op in part if op.type == "_LSTMSteps"]
+        assert sorted(steps) == [4, 5]
+        wanted, _ = expected()
+        for yes, last in ((True, STEPS - 1), (False, 3)):
+            early, found = sess.run(fetches, {x: X, taken: yes})
+            close(early, wanted[3])
+            close(found, wanted[last])
+
+
+@pytest.mark.parametrize(("batch", "inputs", "cells", "time"), [(0, 3, 4, 2), (2, 0, 4, 2), (2, 3, 0, 2), (0, 0, 0, 0), (2, 3, 4, 0)])
+def test_nothing_to_compute(batch, inputs, cells, time):
+    """As in TensorFlow: results without elements, but an error from LSTMBlockCell."""
+    ones = lambda *shape: tf.constant(np.ones(shape, np.float32))  # noqa: E731
+    with tf.Graph().as_default(), tf.Session() as sess:
+        weights = dict(w=ones(inputs + cells, 4 * cells), b=ones(4 * cells), wci=ones(cells), wcf=ones(cells), wco=ones(cells))
+        state = dict(cs_prev=ones(batch, cells), h_prev=ones(batch, cells))
+        for name in ("BlockLSTM", "BlockLSTMV2"):
+            x = ones(time, batch, inputs)
+            out = getattr(tf.raw_ops, name)(seq_len_max=tf.constant(time, tf.int64), x=x, **state, **weights)
+            dx, dw = tf.gradients(out.h, [x, weights["w"]])
+            found = sess.run([out.h, dx, dw])
+            assert [v.shape for v in found] == [(time, batch, cells), (time, batch, inputs), (inputs + cells, 4 * cells)]
+            assert np.isfinite(found[2]).all()
+        gru = dict(w_ru=ones(inputs + cells, 2 * cells), w_c=ones(inputs + cells, cells), b_ru=ones(2 * cells), b_c=ones(cells))
+        assert sess.run(tf.raw_ops.GRUBlockCell(x=ones(batch, inputs), h_prev=state["h_prev"], **gru).h).shape == (batch, cells)
+        cell = tf.raw_ops.LSTMBlockCell(x=ones(batch, inputs), **state, **weights).h
+        if batch and cells:
+            assert sess.run(cell).shape == (batch, cells)
+        else:
+            with pytest.raises(tf.errors.InvalidArgumentError, match=rf"cs_prev_tensor is empty, has shape: \({batch},{cells}\)"):
+                sess.run(cell)

@@ -221,3 +221,23 @@ def test_gradients_of_an_unrolled_layer(rows: int) -> None:
     slopes = [1 - np.tanh(x.astype(np.float64) @ _data(64, 80, seed=1) + _data(80, seed=2)) ** 2 for x in values]
     _close(found[0], sum(x.T.astype(np.float64) @ g for x, g in zip(values, slopes, strict=True)))
     _close(found[1], sum(g.sum(0) for g in slopes))
+
+
+# -- numbers that are infinite, or none ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("special", [np.nan, np.inf])
+def test_log_softmax_hides_no_nan(special: float, monkeypatch: Any) -> None:
+    monkeypatch.setattr(kernels, "MIN_SOFTMAX_SIZE", 0)
+    x = tf.placeholder(tf.float32, [ROWS, DEPTH])
+    value = _data(ROWS, DEPTH)
+    value[5, 3] = special
+    value[7, 0] = -np.inf  # as a mask has it
+    value[9] = -np.inf
+    with tf.Session() as sess:
+        found = sess.run(tf.nn.log_softmax(x), {x: value})
+    with np.errstate(all="ignore"):
+        wanted = value - np.max(value, 1, keepdims=True)
+        wanted -= np.log(np.sum(np.exp(wanted), 1, keepdims=True))
+    assert np.isnan(found[5]).all() and np.isnan(found[9]).all()
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)

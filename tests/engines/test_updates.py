@@ -166,3 +166,73 @@ def test_sums_of_few_rows():
     expected = np.zeros((40, 6), np.float32)
     np.add.at(expected, ids, rows)
     np.testing.assert_allclose(reduce_rows(np.add, rows, ids, 40, np.float32(0)), expected, rtol=1e-5, atol=1e-6)
+
+
+# -- numbers that are infinite, or none -------------------------------------------------------------------------------------
+
+ODD = np.array([0, -0.0, 1, -1.5, np.inf, -np.inf, np.nan, 3e38, -3e38, 1e-30, 1e20], np.float32)
+
+
+def odd(count):
+    """All combinations of odd numbers for so many arrays, large enough for the engine."""
+    grids = np.meshgrid(*[ODD] * count, indexing="ij")
+    return [np.tile(g.ravel(), -(-8192 // g.size)) for g in grids]
+
+
+def told(name, numbers, **attrs):
+    return pytest.param(name, [np.float32(n) for n in numbers], attrs, id=f"{name}{numbers}{list(attrs.values())}")
+
+
+@needs_library
+@pytest.mark.parametrize(("name", "numbers", "attrs"), [
+    *(told("gradient_descent", [rate]) for rate in (0.1, 0, np.inf, np.nan)),
+    *(told("momentum", [rate, momentum], use_nesterov=n) for rate in (0.1, 0) for momentum in (0.9, 0, 1) for n in (False, True)),
+    *(told("adagrad", [rate], update_slots=on) for rate in (0.1, 0) for on in (False, True)),
+    *(told("adam", [0.9, 0.999, rate, b1, b2, e], use_nesterov=False) for rate in (0.1, 0) for b1 in (0.9, 0, 1) for b2 in (0.999, 0, 1) for e in (1e-8, 0)),
+    *(told("rmsprop", [rate, rho, momentum, e]) for rate in (0.1, 0) for rho in (0.9, 0, 1) for momentum in (0.9, 0) for e in (1e-10, 0)),
+])  # fmt: skip
+def test_what_is_no_number_comes_out_as_the_formula_says(name, numbers, attrs):
+    formula = getattr(f, name)
+    slots = {"gradient_descent": 1, "momentum": 2, "adagrad": 2}.get(name, 3)
+    *arrays, gradient = odd(slots + 1)
+    rest = [numbers[0], gradient, numbers[1]] if name == "momentum" else [*numbers, gradient]
+    ours, expected = [a.copy() for a in arrays], [a.copy() for a in arrays]
+    assert updates.update(formula, ours, rest, attrs) or not np.isfinite(numbers).all()
+    with np.errstate(all="ignore"):
+        formula(*expected, *rest, **attrs)
+        for a, b, before in zip(ours, expected, arrays):
+            # Beside what nearly cancels out, rounding is all there is.
+            near = np.isclose(a, b, rtol=1e-5, atol=1e-37, equal_nan=True) | (np.abs(a - b) <= 1e-6 * np.abs(before))
+            assert near.all(), [(x[~near][:3]) for x in (*arrays, gradient, a, b)]
+
+
+@needs_library
+@pytest.mark.parametrize("rows", [1, 4])
+@pytest.mark.parametrize("make", [
+    lambda: tf.train.GradientDescentOptimizer(0.0), lambda: tf.train.MomentumOptimizer(0.1, 0.0), lambda: tf.train.MomentumOptimizer(0.0, 0.9),
+    lambda: tf.train.AdamOptimizer(0.1), lambda: tf.train.AdamOptimizer(0.1, beta1=0.0), lambda: tf.train.AdamOptimizer(0.1, beta2=0.0),
+], ids=["descent, lr 0", "momentum 0", "momentum, lr 0", "adam", "adam, beta1 0", "adam, beta2 0"])  # fmt: skip
+@pytest.mark.parametrize("special", [np.inf, np.nan, 1e25])
+def test_products_that_come_late_hide_nothing(rows, make, special, monkeypatch):
+    """BLAS takes a factor of zero for "leave out"; and infinite slots are NaN after the next step, by the formula."""
+
+    def trained():
+        with tf.Graph().as_default(), tf.Session() as sess:
+            w = tf.Variable(np.full((128, 100), 0.5, S))
+            a, b = tf.placeholder(tf.float32, [rows, 128]), tf.placeholder(tf.float32, [rows, 100])
+            optimizer = make()
+            train = optimizer.apply_gradients([(tf.matmul(a, b, transpose_a=True), w)])
+            sess.run(tf.global_variables_initializer())
+            rng = np.random.RandomState(1)
+            for step in range(6):
+                fed = {a: rng.randn(rows, 128).astype(S), b: rng.randn(rows, 100).astype(S)}
+                if step == 4:
+                    fed[a][0, 3], fed[b][0, :5] = special, 1e10
+                sess.run(train, fed)
+            return sess.run([w, *(optimizer.get_slot(w, name) for name in optimizer.get_slot_names())])
+
+    got = trained()
+    monkeypatch.setattr("penstock.ops.training.engine", None)
+    for x, y in zip(got, trained(), strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-3, atol=1e-4)
+        assert np.array_equal(np.isnan(x), np.isnan(y))

@@ -28,9 +28,9 @@ def calls(monkeypatch):
     """How often a compiled form was called."""
     seen = []
     real = HotProgram._through_xla
-    monkeypatch.setattr(HotProgram, "_through_xla", lambda self, form, values: seen.append(self) or real(self, form, values))
+    monkeypatch.setattr(HotProgram, "_through_xla", lambda self, *args: seen.append(self) or real(self, *args))
     whole = HotStateProgram._run
-    monkeypatch.setattr(HotStateProgram, "_run", lambda self, plan, values: seen.append(self) or whole(self, plan, values))
+    monkeypatch.setattr(HotStateProgram, "_run", lambda self, *args: seen.append(self) or whole(self, *args))
     return seen
 
 
@@ -436,3 +436,16 @@ def test_an_interrupt_does_not_lose_the_variables(monkeypatch, when):
         assert after < before if when == "after it" else after == before
         sess.run(step, feeds)
         assert sess.run(loss, feeds) < after
+
+
+def test_extremes_pass_over_no_nan(monkeypatch):
+    monkeypatch.setenv("PENSTOCK_XLA", "eager")
+    value = np.random.RandomState(0).randn(300, 64).astype(np.float32)
+    value[4, 5], value[7, 9], value[200, 63] = np.nan, np.inf, -np.inf
+    with tf.Graph().as_default(), tf.Session() as sess:
+        x = tf.placeholder(tf.float32, value.shape)
+        fetches = [reduce(x * 1.0, axis) for reduce in (tf.reduce_max, tf.reduce_min) for axis in (0, 1, None)]
+        for _ in range(3):
+            found = sess.run(fetches, {x: value})
+    for got, wanted in zip(found, [f(value, axis) for f in (np.max, np.min) for axis in (0, 1, None)]):
+        np.testing.assert_array_equal(got, wanted)

@@ -7,6 +7,7 @@ import pytest
 
 import penstock as tf
 from penstock import dtypes
+from penstock.ops.kernels import optimizers
 from penstock.ops.kernels.rows import passes, scatter_rows
 from penstock.ops.resources import Owned, Ref
 
@@ -348,3 +349,35 @@ class TestResources:
         with started(v) as sess:
             got = sess.run(grad)
         assert got.indices.tolist() == [3, 0, 3] and (got.values == 2).all() and got.dense_shape.tolist() == [4, 3]
+
+
+class TestTrainingOps:
+    @pytest.mark.parametrize("kind", ["Apply", "SparseApply"])
+    @pytest.mark.parametrize(("name", "numbers", "words"), [
+        ("ProximalAdagrad", dict(lr=0.0, l1=0.0, l2=0.0), "lr is not a positive scalar"),
+        ("ProximalAdagrad", dict(lr=np.nan, l1=0.0, l2=0.0), "lr is not a positive scalar"),
+        ("ProximalAdagrad", dict(lr=0.1, l1=-1.0, l2=0.0), "l1 regularization strength is not a non-negative scalar"),
+        ("Ftrl", dict(lr=0.0, l1=0.0, l2=0.0, lr_power=-0.5), "lr is not a positive scalar .or zero if multiply_linear_by_lr is set"),
+        ("Ftrl", dict(lr=0.1, l1=0.0, l2=-1.0, lr_power=-0.5), "l2 regularization strength is not a non-negative scalar"),
+        ("Ftrl", dict(lr=0.1, l1=0.0, l2=0.0, lr_power=0.5), "lr_power is not a non-positive scalar"),
+        ("FtrlV2", dict(lr=0.1, l1=0.0, l2=0.0, l2_shrinkage=-1.0, lr_power=-0.5), "l2 shrinkage regularization strength is not a non-negative scalar"),
+    ])  # fmt: skip
+    def test_numbers_that_make_no_sense(self, kind, name, numbers, words):
+        slots = ["var", "accum"] + (["linear"] if name.startswith("Ftrl") else [])
+        with tf.Graph().as_default(), tf.Session() as sess:
+            variables = {slot: tf.Variable(np.ones((2, 2), np.float32), use_resource=True) for slot in slots}
+            given = {"grad": np.ones((2, 2), np.float32), **numbers, **({"indices": [0, 1]} if kind == "SparseApply" else {})}
+            train = getattr(tf.raw_ops, f"Resource{kind}{name}")(**{slot: v.handle for slot, v in variables.items()}, **given)
+            sess.run(tf.global_variables_initializer())
+            if kind == "Apply" and name.startswith("Ftrl"):  # TF's dense op takes them as they are
+                sess.run(train)
+                return
+            with pytest.raises(tf.errors.InvalidArgumentError, match=words):
+                sess.run(train)
+            assert all((value == 1).all() for value in sess.run(list(variables.values())))
+
+    def test_a_gradient_that_is_no_number_leaves_the_norm_of_adamax(self):
+        var, m, v = (np.ones(3, np.float32) for _ in range(3))
+        numbers = [np.float32(n) for n in (0.9, 0.1, 0.9, 0.5, 1e-8)]
+        optimizers.adamax(var, m, v, *numbers, np.array([np.nan, 2, 0.1], np.float32))
+        assert v.tolist() == [0.5, 2, 0.5] and np.isnan(var[0]) and np.isnan(m[0])

@@ -90,9 +90,10 @@ class Variable:
 class Maker:
     """A program that grows. `pool` holds the values that the step at hand may use."""
 
-    def __init__(self, tf: Any, seed: int) -> None:
+    def __init__(self, tf: Any, seed: int, devices: int = 1) -> None:
         self.tf = tf
         self.seed = seed
+        self.devices = devices
         self.pool: list[Value] = []
         self.feeds: list[Feed] = []
         self.variables: list[Variable] = []

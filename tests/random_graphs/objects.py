@@ -157,13 +157,13 @@ def queue(m: Maker) -> None:
         _old_queue(m, order)
         return
     if kind == "shuffle":
-        q = tf.RandomShuffleQueue(10, 0, ["float32"], [[2]], seed=m.seed % 100 + 1)
+        q = tf.RandomShuffleQueue(40, 0, ["float32"], [[2]], seed=m.seed % 100 + 1)
     elif kind == "padding":
-        q = tf.PaddingFIFOQueue(10, ["float32"], [[None]])
+        q = tf.PaddingFIFOQueue(40, ["float32"], [[None]])
     elif kind == "priority":
-        q = tf.PriorityQueue(10, ["float32"], [[2]])
+        q = tf.PriorityQueue(40, ["float32"], [[2]])
     else:
-        q = tf.FIFOQueue(10, ["float32"], [[2]])
+        q = tf.FIFOQueue(40, ["float32"], [[2]])
     key = [np.int64(rng.randint(0, 9)) for _ in range(4)]
     for i in range(2):
         x = _element(m, (rng.choice([1, 2, 3]),) if kind == "padding" else (2,))
@@ -187,7 +187,7 @@ def _old_queue(m: Maker, order: Order) -> None:
         more["component_types"] = types
     else:
         more["component_types"] = ["float32"]
-    made = getattr(raw, kind)(shapes=[[2]], capacity=20, **more)
+    made = getattr(raw, kind)(shapes=[[2]], capacity=100, **more)
     x, many = _element(m), _element(m, (3, 2))
     one = [np.int64(5), x] if kind == "PriorityQueue" else [x]
     several = [np.array([7, 2, 9], np.int64), many] if kind == "PriorityQueue" else [many]
@@ -326,7 +326,7 @@ def reader(m: Maker) -> None:
     order = Order(tf)
     old = m.chance(0.4)
     v = "" if old else "V2"
-    queue = getattr(tf.raw_ops, f"FIFOQueue{v}")(component_types=["string"], shapes=[[]], capacity=10)
+    queue = getattr(tf.raw_ops, f"FIFOQueue{v}")(component_types=["string"], shapes=[[]], capacity=1000)
     made = getattr(tf.raw_ops, f"IdentityReader{v}")()
     order(lambda: getattr(tf.raw_ops, f"QueueEnqueueMany{v}")(handle=queue, components=[tf.constant(["a", "bc", "d"])]))
     key, value = order(lambda: getattr(tf.raw_ops, f"ReaderRead{v}")(reader_handle=made, queue_handle=queue))
@@ -382,17 +382,23 @@ def odds(m: Maker) -> None:
         with v.turn(tf):
             m.add(raw.VariableShape(input=v.handle))
             m.add(raw.VarIsInitializedOp(resource=v.handle))
-            m.add(raw.ResourceGatherNd(resource=v.handle, indices=[[1, 2]], dtype="float32"))
+            found = raw.ResourceGatherNd(resource=v.handle, indices=[[1, 2]], dtype="float32")
+        v.last = [found.op]
+        m.add(found)
 
     def reference_questions() -> None:
         v, w = m.variable(m.uniform([2]), False), m.variable(m.uniform([2]), False)
         m.add(raw.IsVariableInitialized(ref=v.handle, dtype="float32"))
         index = tf.cast(tf.reduce_sum(x) > 0, "int32")
-        m.add(tf.identity(raw.RefSelect(index=index, inputs=[v.handle, w.handle])) + 0.0)
+        selected = tf.identity(raw.RefSelect(index=index, inputs=[v.handle, w.handle])) + 0.0
         no, yes = raw.RefSwitch(data=v.handle, pred=tf.reduce_sum(x) > 0.3)
         merged, which = raw.RefMerge(inputs=[raw.RefIdentity(input=no), yes])
-        m.add(merged + 0.0)
-        m.add(which)
+        read = merged + 0.0
+        # Other names of the variables: whoever changes these waits until both are read.
+        v.last = [selected.op, read.op]
+        w.last = [selected.op]
+        for y in (selected, read, which):
+            m.add(y)
 
     def generator() -> None:
         v = m.variable(np.array([m.seed, 7, 9], np.int64), True)

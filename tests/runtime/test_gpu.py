@@ -1,5 +1,6 @@
 """GPUs, tried on JAX's CPU platform: placement, values that stay, variables that are donated, crossings."""
 
+import gc
 import os
 import threading
 
@@ -444,3 +445,61 @@ def test_an_interrupt_does_not_lose_the_variables(monkeypatch, when):
         np.testing.assert_allclose(sess.run(w), expected, rtol=1e-6)
         sess.run(step.op)
         np.testing.assert_allclose(sess.run(w), expected + np.sin(expected), rtol=1e-6)
+
+
+def _small_variables(n=6):
+    graph = tf.Graph()
+    with graph.as_default(), tf.device("/gpu:0"):
+        rng = np.random.default_rng(3)
+        kernel = tf.get_variable("kernel", initializer=rng.standard_normal((200, 100)).astype(np.float32), use_resource=True)
+        small = [tf.get_variable(f"b{i}", initializer=np.full((i + 1, 2), i, np.float32), use_resource=True) for i in range(n)]
+        loss = tf.reduce_sum(tf.square(kernel)) + tf.add_n([tf.reduce_sum(tf.square(v - 1.0)) for v in small])
+        train = tf.train.MomentumOptimizer(0.1, 0.5).minimize(loss)
+        init = tf.global_variables_initializer()
+    return graph, small, loss, train, init
+
+
+def _packed_programs():
+    return [p for p in gc.get_objects() if type(p) is DeviceProgram and any(f is not None and f.pack is not None for f in p.forms.values())]
+
+
+def test_small_variables_travel_together_and_are_variables_all_the_same():
+    """Read, assigned and saved between steps: as without a GPU, whoever looks how often."""
+    graph, small, loss, train, init = _small_variables()
+    with tf.Session(graph=graph) as session:
+        session.run(init)
+        expected = [v.eval(session=session) for v in small]
+        slots = [np.zeros_like(e) for e in expected]
+
+        def step():
+            session.run(train)
+            for i, w in enumerate(expected):
+                slots[i] = slots[i] * 0.5 + 2 * (w - 1)
+                expected[i] = w - np.float32(0.1) * slots[i]
+
+        for _ in range(40):
+            step()
+        assert _packed_programs()
+        np.testing.assert_allclose(session.run(small[2]), expected[2], rtol=1e-5)
+        step()
+        with graph.as_default():
+            small[1].load(np.full((2, 2), 5, np.float32), session)
+        expected[1] = np.full((2, 2), 5, np.float32)
+        for _ in range(3):
+            step()
+        for v, e in zip(small, expected):
+            np.testing.assert_allclose(session.run(v), e, rtol=1e-5)
+
+
+def test_variables_that_others_look_at_all_the_time_are_not_joined():
+    graph, small, loss, train, init = _small_variables()
+    with tf.Session(graph=graph) as session:
+        session.run(init)
+        before = len(_packed_programs())
+        w, slot = np.full((3, 2), 2, np.float32), np.zeros((3, 2), np.float32)
+        for _ in range(12):
+            session.run(train)
+            slot = slot * 0.5 + 2 * (w - 1)
+            w = w - np.float32(0.1) * slot
+            np.testing.assert_allclose(session.run(small[2]), w, rtol=1e-5)
+        assert len(_packed_programs()) == before

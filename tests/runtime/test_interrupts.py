@@ -74,7 +74,7 @@ declare("TestWait() -> (y: int32) stateful", async_kernel=wait)
             import time
             def slow(x):
                 print("waiting", flush=True)
-                time.sleep(30)
+                time.sleep(1.0)
             declare("TestSlow(x: T) -> (y: T) [T: type]", kernel=slow)
             for general in (False, True):
                 b = Builder()

@@ -579,11 +579,21 @@ def softmax(alg: int) -> Kernel:
             library = library_for(dtype)
             classes = x.shape[-1]
             plan = norm.softmax(library, norm.SoftmaxSpec(alg, x.size // classes, classes, dtype)) if library else None
-            return plan and plan.run
+            return plan and (plan.run if alg != lib.SOFTMAX_LOG else _checked(plan.run, fallback))
 
         return _remembering(op, fallback, _shape_1, prepare)
 
     return maker
+
+
+def _checked(log_softmax: Kernel, fallback: Kernel) -> Kernel:
+    """oneDNN's exponential makes infinity of NaN, so that all the logarithms of a row with a NaN are -infinity: the first of each row tells."""
+
+    def run(x: np.ndarray) -> Any:
+        y = log_softmax(x)
+        return y if np.isfinite(y[..., 0]).all() else fallback(x)
+
+    return run
 
 
 def softmax_backward(op: Operation, fallback: Kernel) -> Kernel | None:

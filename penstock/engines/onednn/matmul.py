@@ -94,6 +94,7 @@ class MatMul:
 
     def __init__(self, m: Maker, spec: Spec, has_bias: bool, post_ops: PostOps, is_constant: bool) -> None:
         self.shape, self.dtype = spec.shape, spec.dtype
+        self.a_strides, self.b_strides = spec.a_strides, spec.b_strides
         rank = len(self.shape)
         dims, strides = _across(spec.b, rank, spec.transpose_b, spec.b_strides)
         src, plain = m.md(*_across(spec.a, rank, spec.transpose_a, spec.a_strides), spec.dtype), m.md(dims, strides, spec.dtype)
@@ -114,7 +115,9 @@ class MatMul:
         self.run = self.run_constant if is_constant else self.run_strided if spec.a_strides or spec.b_strides or spec.order else self.run_plain
 
     def run_strided(self, a: np.ndarray, b: np.ndarray, *more: np.ndarray) -> np.ndarray:
-        """With operands that lie as the spec says."""
+        """With operands that lie as the spec says; one of which it says nothing is contiguous, or becomes so."""
+        a = a if self.a_strides else contiguous(a)
+        b = b if self.b_strides else contiguous(b)
         c = aligned_empty(self.lies, self.dtype)
         self.main.run(address(a), address(b), address(c), *map(address, more))
         return c if self.back is None else c.transpose(self.back)

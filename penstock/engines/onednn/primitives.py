@@ -119,6 +119,14 @@ class Multiply(NamedTuple):
     dtype: np.dtype | None = None
 
 
+class Subtract(NamedTuple):
+    """Post-op: as `Add`, but subtracted."""
+
+    dims: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: np.dtype | None = None
+
+
 class Less(NamedTuple):
     """Post-op: 1 where the result is less than an operand as that of `Add`, else 0, also for NaN."""
 
@@ -135,8 +143,8 @@ class Maximum(NamedTuple):
     dtype: np.dtype | None = None
 
 
-PostOps = tuple[Eltwise | Sum | Add | Multiply | Less | Maximum, ...]
-_BINARY: dict[type, int] = {Add: lib.BINARY_ADD, Multiply: lib.BINARY_MUL, Less: lib.BINARY_LT, Maximum: lib.BINARY_MAX}
+PostOps = tuple[Eltwise | Sum | Add | Multiply | Subtract | Less | Maximum, ...]
+_BINARY: dict[type, int] = {Add: lib.BINARY_ADD, Multiply: lib.BINARY_MUL, Subtract: lib.BINARY_SUB, Less: lib.BINARY_LT, Maximum: lib.BINARY_MAX}
 
 # -- making -------------------------------------------------------------------------------------------------------------
 

@@ -167,14 +167,17 @@ class _Node:
 
     def layer(self, inputs: Sequence[np.ndarray]) -> Training | None:
         """The primitives for these inputs; the last ones are remembered."""
-        x, h, w, b = inputs[0], inputs[self.steps + 1], inputs[self.steps + 2], inputs[self.steps + 3]
-        key = (x.shape, h.shape, w.shape, b.shape, crowd.limit)
+        x, c, h, w, b = inputs[0], *inputs[self.steps : self.steps + 4]
+        shape = x.shape
+        if any(one.shape != shape for one in inputs[: self.steps]):
+            return None
+        key = (shape, c.shape, h.shape, w.shape, b.shape, crowd.limit)
         known, found = self._known
         if known != key:
             found = None
             library = lib.get()
-            fits = x.ndim == h.ndim == 2 and x.size and h.size and w.shape == (x.shape[1] + h.shape[1], 4 * h.shape[1])
-            if library is not None and fits and b.shape == w.shape[1:] and all(one.shape == x.shape for one in inputs[: self.steps]):
+            fits = x.ndim == h.ndim == 2 and x.size and h.size and len(x) == len(h) and c.shape == h.shape
+            if library is not None and fits and w.shape == (x.shape[1] + h.shape[1], 4 * h.shape[1]) and b.shape == w.shape[1:]:
                 found = training_for(library, Spec(self.steps, len(x), x.shape[1], h.shape[1], 4))
             self._known = (key, found)
         return found

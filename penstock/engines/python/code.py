@@ -9,10 +9,18 @@ from types import CodeType, TracebackType
 from typing import Any, NamedTuple
 
 from penstock.graph.ir import Operation
+from penstock.ops.interrupts import deliver
 
 
 class Cancelled(Exception):
     """Raised by a loop whose step was cancelled."""
+
+
+def halt(stop: Any) -> None:
+    """In a loop of generated code: its step was cancelled, or Ctrl-C came."""
+    if stop.is_cancelled:
+        raise Cancelled
+    deliver()
 
 
 class Blame(NamedTuple):

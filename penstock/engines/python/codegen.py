@@ -23,7 +23,8 @@ import numpy as np
 
 from penstock.engines.memory import keep_freed_memory
 from penstock.engines.python import elementwise, products
-from penstock.engines.python.code import Cancelled, Code, compile_pieces
+from penstock.engines.python.arrays import NEW, NO_FLOW, array_line, find_arrays, flows
+from penstock.engines.python.code import Code, compile_pieces, halt
 from penstock.engines.python.counters import Counters, find_counters
 from penstock.engines.python.elementwise import FULL, ROW, Fused, find_runs, is_chain, kind_of, steps_of
 from penstock.engines.python.expressions import (
@@ -44,9 +45,10 @@ from penstock.engines.python.tiles import write_tile
 from penstock.engines.python.trim import without_broadcasts, without_unread
 from penstock.engines.python.walk import everything, makes, paths, reads, without
 from penstock.graph.ir import Operation, Tensor
+from penstock.ops import interrupts
 from penstock.ops.context import DEAD
 from penstock.ops.control_flow import predicate
-from penstock.shapes import num_elements
+from penstock.shapes import is_fully_defined, num_elements
 
 SMALL, MOST_SPARES = 16384, 32
 """Arrays of up to so many bytes are kept, so many of a kind, for later results."""
@@ -56,6 +58,9 @@ PART = 400
 _ARGS = ("_Arg", "_DeviceArg")
 _RETVALS = ("_Retval", "_DeviceRetval")
 _CONSTANTS = ("Const", "HostConst")
+SHAPES = frozenset(("Shape", "ShapeN", "Size", "Rank"))
+FOLLOWS = frozenset(("ConcatOffset",))
+"""What is computed of shapes, and known if they are."""
 _numbers = itertools.count(1)
 
 
@@ -119,7 +124,8 @@ class _Writer:
         self.globals: dict[str, Any] = {
             "DEAD": DEAD,
             "predicate": predicate,
-            "Cancelled": Cancelled,
+            "halt": halt,
+            "interrupts": interrupts.came,
             "read_ref": read_ref,
             "count": itertools.count,
         }
@@ -141,9 +147,16 @@ class _Writer:
         self.block = without_unread(self.block, self._root, kept)
         self.block, narrow = without_broadcasts(self.block, self._root, kept)
         self.alias.update(narrow)
+        self.block = without(self.block, {s.node.op for s in everything(self.block) if isinstance(s, Call) and self._is_true(s.node.op)})
         self.stacks = find_stacks(paths(self.block), reads, self._root, self._read_at_end(), self._constant)
         # What a push gives is what was pushed. Runs know values by their names, so this comes before them.
         self.alias.update((op.outputs[0], op.inputs[1]) for op in self.stacks if op.type == "StackPushV2")
+        self.arrays = find_arrays(paths(self.block), reads, self._root, self._read_at_end())
+        for op in self.arrays:
+            if op.type == NEW:
+                self.constants_of[op.outputs[1]] = self.names[op.outputs[1]] = self._global(NO_FLOW, "c")
+        self.alias.update(flows(self.arrays))
+        self._with_known_shapes(args)
         if self.offload is not None:
             known = {t: self.globals[name] for t, name in self.constants_of.items()}
             self.block = self.offload.split(self.block, self._root, known, self._read_at_end())
@@ -158,7 +171,7 @@ class _Writer:
         self.counters = Counters({}, {})
         if self.on_host:
             self.counters = find_counters(statements, reads, self._root, self._read_at_end(), self._constant)
-        self.sure = find_sure(statements, self._root, [*self.constants_of, *fed], self.stacks)
+        self.sure = find_sure(statements, self._root, [*self.constants_of, *fed, *self.cut], self.stacks, self.arrays)
         n = len(self.block)
         if n <= PART + PART // 2:
             self.lines.append("def region(ctx, args, stop):")
@@ -180,6 +193,36 @@ class _Writer:
         return [
             s._replace(host=find_runs(s.host, self._root, s.outputs)) if isinstance(s, Offloaded) else s for s in block
         ]
+
+    def _is_true(self, op: Operation) -> bool:
+        """Whether it is the Assert of what is known to be true."""
+        condition = self._constant(self._root(op.inputs[0])) if op.type == "Assert" else None
+        return isinstance(condition, np.generic) and bool(condition)
+
+    def _with_known_shapes(self, args: list[tuple[int, Tensor]]) -> None:
+        """Shapes that turn out to be known in the place that they are asked for, and what follows from them, are constants."""
+        calls = [s.node for s in everything(self.block) if isinstance(s, Call)]
+        self.cut: list[Tensor] = []  # results whose shapes are sure because the bounds are constants now
+        if not self.on_host or not any(node.op.type in SHAPES for node in calls):
+            return
+        fed = [t for _, t in args if t.op.type in _ARGS]
+        sure = find_sure(list(paths(self.block)), self._root, [*self.constants_of, *fed], self.stacks, self.arrays)
+        gone: set[Operation] = set()
+        for node in calls:
+            op = node.op
+            known = [self._constant(self._root(t)) for t in op.inputs]
+            values: Any = None
+            if op.type in SHAPES and original(node) and all(self._root(t) in sure and is_fully_defined(t.dims) and self._root(t).dims == t.dims for t in op.inputs):
+                values = node.fn(*[np.broadcast_to(np.zeros((), t.dtype.np), t.dims) for t in op.inputs])
+            elif op.type in FOLLOWS and gone and original(node) and all(value is not None for value in known):
+                values = node.fn(*known)
+            elif op.type == "Slice" and known[1] is not None and known[2] is not None and op.outputs[0].dims == tuple(known[2].tolist()):
+                self.cut.append(op.outputs[0])
+            if values is not None:
+                gone.add(op)
+                for tensor, value in zip(op.outputs, [values] if node.plain else values, strict=True):
+                    self.constants_of[tensor] = self.names[tensor] = self._global(np.asarray(value)[()], "c")
+        self.block = without(self.block, gone)
 
     def _with_products(self, args: list[tuple[int, Tensor]]) -> None:
         if sum(node.op.type == "MatMul" for node in self.nodes) < products.FEWEST:
@@ -529,13 +572,16 @@ class _Writer:
                 return  # the loop asks for it itself
         elif op in self.stacks:
             text = stack_line(self.stacks[op], op, inputs, self.code.words)
+        elif op in self.arrays and self.on_host:
+            text = array_line(op, inputs, self._global)
         elif self.on_host and op not in self.late:
             into = self._reusable(node, path)
             text = expression(node, inputs, self._global, self.globals, into)
             if text is None and (original(node) or from_engine(node)) and all(self._root(t) in self.sure for t in op.inputs):
                 text = piece(op, inputs, self._global, self.globals)
         if text is not None:
-            self.code.shortened.add(op)
+            if op not in self.arrays:  # which know themselves what is wrong
+                self.code.shortened.add(op)
         else:
             ctx = [getattr(node, "context", "ctx")] if node.needs_ctx else []
             self.code.needs_ctx |= node.needs_ctx
@@ -560,7 +606,7 @@ class _Writer:
                         self._take(held.pop()[0], outputs[0])
                 text = f"{self._name(outputs[0])} = {text}"
         elif outputs:
-            names = [self._name(t) if t in self.used else "_" for t in outputs]
+            names = [self._name(t) if t in self.used and t not in self.constants_of else "_" for t in outputs]
             held = [(name, t) for name, t in held if name not in names]
             text = f"{', '.join(names)}{',' if len(names) == 1 else ''} = {text}"
         self._line(indent, text + comment, node, inputs)
@@ -774,7 +820,7 @@ class _Writer:
         if loop.cond:
             self._statements(loop.cond, (*path, 0), 0, len(loop.cond), inner)
         self._line(inner, f"if not {again}: break", loop.loop_cond, inputs)
-        self._line(inner, "if stop.is_cancelled: raise Cancelled")
+        self._line(inner, "if stop.is_cancelled or interrupts: halt(stop)")
         # A counter is counted in its place: nobody reads the old number after that.
         counted = [(self._root(next_), op.outputs[0]) for op, _, next_ in live if op.outputs[0] in self.counters.first]
         self.names.update((next_, self._name(counter)) for next_, counter in counted)

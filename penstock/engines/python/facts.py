@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Any
 
+from penstock.engines.python.arrays import VALUE, Elements, LocalArray
 from penstock.engines.python.elementwise import Fused
 from penstock.engines.python.expressions import derives_shape, kept_inputs, needed_inputs, new_results
 from penstock.engines.python.products import Products
@@ -46,15 +47,21 @@ def find_owned(
     return {tensor: path for tensor, path in fresh.items() if tensor not in shared}
 
 
-def find_sure(statements: Sequence[tuple[Path, Any]], root: Root, given: Iterable[Tensor], stacks: Container[Operation] = ()) -> set[Tensor]:
-    """Tensors whose static shapes hold at run time; `given` are constants and fed arguments, `stacks` nodes of stacks that are lists."""
+def find_sure(
+    statements: Sequence[tuple[Path, Any]], root: Root, given: Iterable[Tensor], stacks: Container[Operation] = (), arrays: dict[Operation, LocalArray] | None = None
+) -> set[Tensor]:
+    """Tensors whose static shapes hold at run time; `given` are constants and fed arguments, `stacks` nodes of stacks that are lists, `arrays` nodes of
+    TensorArrays that nobody else knows."""
     known = set(given)
     changing: set[Tensor] = set()  # variables of loops whose next value is not sure
+    uneven: set[Operation] = set()  # TensorArrays that hold values of several shapes
     while True:
         sure = set(known)
         vague: set[Tensor] = set()  # stacks that hold values of several shapes
         dims_of: dict[Tensor, Any] = {}
         carried: list[tuple[Tensor, Tensor]] = []
+        elements = Elements(arrays or {}, uneven)
+        read: list[Operation] = []
 
         def holds(tensor: Tensor, sure: set[Tensor] = sure) -> bool:
             # A tensor that only has another name may have been given a shape of its own.
@@ -78,6 +85,12 @@ def find_sure(statements: Sequence[tuple[Path, Any]], root: Root, given: Iterabl
                     pushed = root(op.inputs[1])
                     if pushed not in sure or dims_of.setdefault(handle, pushed.dims) != pushed.dims:
                         vague.add(handle)
+                elif op in elements.arrays:
+                    if kind in VALUE:
+                        elements.written(op, holds(op.inputs[VALUE[kind]]))
+                    elif elements.is_sure(op):
+                        sure.update(op.outputs)
+                        read.append(op)
                 elif derives_shape(statement.node) and all(map(holds, needed := needed_inputs(statement.node))):
                     sure.update(op.outputs if all(is_fully_defined(t.dims) for t in needed) else _derived(op))
             elif isinstance(statement, Products):
@@ -92,7 +105,9 @@ def find_sure(statements: Sequence[tuple[Path, Any]], root: Root, given: Iterabl
                         sure.add(tensor)
                         carried.append((tensor, root(again)))
         wrong = {tensor for tensor, again in carried if again is not tensor and (again not in sure or again.dims != tensor.dims)}
-        if not wrong:
+        late = any(not elements.is_sure(op) for op in read)  # something else was written later
+        uneven = elements.vague if late else uneven
+        if not wrong and not late:
             return sure
         changing |= wrong
 

@@ -49,19 +49,20 @@ def without_broadcasts(block: list, root: Root, kept: set[Tensor]) -> tuple[list
         if isinstance(statement, Call) and statement.node.op.type == "BroadcastTo" and original(statement.node):
             op = statement.node.op
             out = op.outputs[0]
-            if out not in kept and all(_broadcasts(reader, out, op.inputs[0], root) for reader in readers.get(out, ())):
+            if out not in kept and all(_broadcasts(reader, {**narrow, out: op.inputs[0]}, root) for reader in readers.get(out, ())):
                 narrow[out] = op.inputs[0]
                 gone.add(op)
     return (without(block, gone) if gone else block), narrow
 
 
-def _broadcasts(statement: Any, wide: Tensor, narrow: Tensor, root: Callable[[Tensor], Tensor]) -> bool:
-    """Whether `statement` is a ufunc that gives the same with `narrow` as with `wide`, by static shapes."""
+def _broadcasts(statement: Any, narrow: dict[Tensor, Tensor], root: Root) -> bool:
+    """Whether `statement` is a ufunc that gives the same with what stands for its operands in `narrow`, by static shapes. Both of them may be there:
+    then one has to stay wide."""
     if not isinstance(statement, Call) or ufunc_of(statement.node) is None or len(statement.node.op.inputs) != 2:
         return False
-    dims = [narrow.dims if root(t) is wide else t.dims for t in statement.node.op.inputs]
+    dims = [narrow[wide].dims if (wide := root(t)) in narrow else t.dims for t in statement.node.op.inputs]
     out = statement.node.op.outputs[0].dims
-    if any(d is None or None in d for d in (*dims, out, wide.dims)):
+    if any(d is None or None in d for d in (*dims, out)):
         return False
     try:
         return np.broadcast_shapes(*dims) == out  # type: ignore[arg-type]

@@ -23,6 +23,7 @@ import numpy as np
 
 from penstock.engines.onednn import crowd
 from penstock.engines.turns import beside
+from penstock.ops.interrupts import Uninterrupted
 
 log = logging.getLogger("penstock.xla")
 
@@ -73,15 +74,17 @@ def fits() -> bool:
 def start() -> Any:
     """The jax module, ready: rules registered, cache on disk set up, threads counted."""
     global _started, _pool
-    import jax
+    with Uninterrupted():
+        import jax
 
     if not _started:
-        _started = True
-        import penstock.engines.xla.rules  # noqa: F401  (registers them)
+        with Uninterrupted():  # nothing of it can begin twice
+            _started = True
+            import penstock.engines.xla.rules  # noqa: F401  (registers them)
 
-        _set_up_cache(jax)
-        _run_at_once(jax)
-        _pool = _start_threads(jax)
+            _set_up_cache(jax)
+            _run_at_once(jax)
+            _pool = _start_threads(jax)
     return jax
 
 
@@ -205,7 +208,8 @@ class _Compiler:
             thread = self.thread
         if thread is not None and thread is not threading.current_thread():
             self.work.put(lambda: None)
-            thread.join(60.0)
+            with Uninterrupted():
+                thread.join(60.0)
 
 
 _compiler = _Compiler()

@@ -11,13 +11,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from penstock import errors
-from penstock.engines.interrupts import Uninterrupted
+from penstock.engines.python.code import Cancelled
 from penstock.engines.xla import backend
+from penstock.engines.xla.pace import TooLong, run
 from penstock.engines.xla.program import KNOWN_SIZE, Compiled, Given, Program, dtype_of
 from penstock.graph.ir import Tensor
+from penstock.ops.bundles import Bundle, give_back, untied
+from penstock.ops.interrupts import Uninterrupted
 from penstock.ops.random import generator
 from penstock.ops.resource_variables import find_or_create
-from penstock.ops.resources import Ref, ResourceHandle, raw_value
+from penstock.ops.resources import Ref, ResourceHandle
 
 
 class DeviceProgram(Program):
@@ -27,6 +30,9 @@ class DeviceProgram(Program):
     """Called when a node turned out to have no place in a program: the code must be written anew without it."""
 
     _last: Plan | None = None
+    packs = True
+    _steps = _ties = 0
+    """How many steps there were on bundles, and how often one was tied."""
 
     known_inputs: frozenset[Tensor] = frozenset()
     """Inputs whose values, not only shapes, programs are compiled for."""
@@ -37,6 +43,8 @@ class DeviceProgram(Program):
         self.known_inputs |= more
         return found
 
+    _give = staticmethod(give_back)
+
     def __call__(self, ctx: Any, stop: Any, *inputs: Any) -> tuple:
         last = self._last
         if last is not None and last.version == ctx.resources.version:
@@ -44,7 +52,9 @@ class DeviceProgram(Program):
             values = [inputs[i] for i in last.plain]
             if [inputs[i] for i in last.variables] == last.objects and [v.shape for v in values] == last.shapes:
                 try:
-                    return self._run(last, values)
+                    return self._run(last, values, stop)
+                except TooLong:
+                    return self._on_host(ctx, stop, inputs)
                 except (Changed, TypeError):
                     self._last = None  # a variable has another shape now, or none
         n = len(inputs)
@@ -53,7 +63,9 @@ class DeviceProgram(Program):
         if plan is None:
             return self._on_host(ctx, stop, inputs)
         try:
-            results = self._run(plan, [inputs[i] for i in plan.plain])
+            results = self._run(plan, [inputs[i] for i in plan.plain], stop)
+        except TooLong:
+            return self._on_host(ctx, stop, inputs)
         except Changed:
             return self(ctx, stop, *inputs)
         self._last = None if self.known_inputs else plan
@@ -81,7 +93,7 @@ class DeviceProgram(Program):
             if cls is ResourceHandle or isinstance(value, Ref):
                 ref = value if isinstance(value, Ref) else find_or_create(ctx, value, value.dtypes_and_shapes[0][0])
                 refs.append(ref)
-                held = raw_value(ref)
+                held = untied(ref)
                 if held is None:
                     held = ref.peek()
                 variables.append((tensor, getattr(held, "shape", None), ref.dtype.np, ref.dims))
@@ -104,24 +116,46 @@ class DeviceProgram(Program):
         refs = [seen.refs[aliases.index(k)] for k in range(max(aliases, default=-1) + 1)]
         written = set(form.written)
         locked = sorted((refs[i] for i in form.written), key=id)
+        all_written = [refs[i] for i in form.written]
+        donated = [refs[i] for i in form.read if i in written]
         return Plan(
             form, *positions, seen.shapes, [inputs[i] for i in positions[1]], ctx.resources.version, refs,
-            [ref.lock.acquire for ref in locked], [ref.lock.release for ref in locked], [refs[i] for i in form.written],
-            [refs[i] for i in form.read if i not in written], [refs[i] for i in form.read if i in written],
+            [ref.lock.acquire for ref in locked], [ref.lock.release for ref in locked], all_written,
+            [refs[i] for i in form.read if i not in written], donated, self._bundle(form, all_written, donated),
         )  # fmt: skip
 
-    def _run(self, plan: Plan, values: list[Any]) -> tuple:
+    def _bundle(self, form: Compiled, written: list[Ref], donated: list[Ref]) -> Bundle | None:
+        if form.pace is not None or form.doubtful or not written or written != donated:
+            return None
+        return Bundle(written, self._give, form.pack and form.pack.split)
+
+    def _run(self, plan: Plan, values: list[Any], stop: Any) -> tuple:
         try:
             if not plan.refs and not plan.form.is_wide:
-                return self._dispatch(plan, values)
+                return self._dispatch(plan, values, stop)
             with Uninterrupted(), backend.x64():
-                return self._dispatch(plan, values)
-        except (errors.OpError, Changed, TypeError):
+                return self._dispatch(plan, values, stop)
+        except (errors.OpError, Changed, TypeError, Cancelled, TooLong):
             raise
         except Exception as error:
             raise device_error(error) from error
 
-    def _dispatch(self, plan: Plan, values: list[Any]) -> tuple:
+    def _run_on(self, form: Compiled, stop: Any, values: list[Any], kept: list[Any], taken: list[Any], more: list[Any], done: list[Any]) -> None:
+        """As a call, of a program that is called again until it is over."""
+        assert form.pace is not None
+        try:
+            run(in_one_go(form.call), form.pace, stop, values, self._constants or [], kept, taken, more, done)
+        except TooLong:
+            raise self._too_long(form) from None
+
+    def _too_long(self, form: Compiled) -> Exception:
+        """Loops of this form run for longer than a call should: the host computes them from now on. The error to raise."""
+        self.forms.update([(key, None) for key, found in self.forms.items() if found is form])
+        self._last = None
+        self.leave_loops()
+        return TooLong()
+
+    def _dispatch(self, plan: Plan, values: list[Any], stop: Any) -> tuple:
         if self._constants is None:
             self._constants = [self._put(a) for _, a in self.large]
         for i, value in enumerate(values):
@@ -131,26 +165,45 @@ class DeviceProgram(Program):
         form = plan.form
         more = [self._places(form)] if form.draws else []
         if not plan.refs:
-            results, _ = form.call(values, self._constants, [], [], *more)
+            if form.pace is None:
+                results, _ = form.call(values, self._constants, [], [], *more)
+            else:
+                over: list[Any] = []
+                self._run_on(form, stop, values, [], [], more, over)
+                results, _ = over[0]
             return self._packed(form, results, plan.refs)
         array = backend.array_class()
+        kept = [value if (value := ref.value).__class__ is array else self._read(ref) for ref in plan.kept]
+        value = None
+        bundle = plan.bundle
+        if bundle is not None and bundle.values is not None:
+            with bundle.lock:
+                if bundle.values is not None:
+                    return self._packed(form, self._step(bundle, form, values, kept, *more), plan.refs)
         for acquire in plan.acquire:
             acquire()
         try:
-            kept = [value if (value := ref.value).__class__ is array else self._read(ref) for ref in plan.kept]
-            value = None
             taken: list[Any] = []
             done: list[Any] = []
             try:
                 self._take_all(plan.donated, array, taken)
-                done += starmap(in_one_go(form.call), ((values, self._constants, kept, taken, *more),))
+                if form.pace is None:
+                    given = taken if form.pack is None else form.pack.join(taken)
+                    done += starmap(in_one_go(form.call), ((values, self._constants, kept, given, *more),))
+                else:
+                    self._run_on(form, stop, values, kept, taken, more, done)
                 results, new = done[0]
-                for ref, value in zip(plan.written, new):
-                    ref.value = value
+                if bundle is not None:
+                    bundle.tie(new)
+                else:
+                    for ref, value in zip(plan.written, new):
+                        ref.value = value
             except BaseException:
                 # Ctrl-C comes at any time: if the program has run, its new values are all there is.
                 if done:
-                    for ref, value in zip(plan.written, done[0][1]):
+                    if bundle is not None:
+                        bundle.untie()
+                    for ref, value in zip(plan.written, done[0][1] if form.pack is None else form.pack.split(done[0][1])):
                         ref.value = value
                 else:
                     for ref, value in zip(plan.donated, taken):
@@ -160,7 +213,26 @@ class DeviceProgram(Program):
         finally:
             for release in plan.release:
                 release()
+        self._ties += 1
+        if form.pack is not None and self._ties >= MOST_TIES and 4 * self._ties > self._steps:
+            # Others look at the variables all the time: not worth joining them.
+            self.packs = False
+            self.forms.clear()
+            self._last = None
         return self._packed(form, results, plan.refs)
+
+    def _step(self, bundle: Bundle, form: Compiled, *args: Any) -> list[Any]:
+        """One step on what the last one left, in the bundle. Its lock is held."""
+        values: Any = bundle.values
+        more = args[2:]
+        self._steps += 1
+        try:
+            results, bundle.values = form.call(args[0], self._constants, args[1], values, *more)
+        except BaseException:
+            bundle.values = [None if value.is_deleted() else value for value in values]
+            bundle.untie()
+            raise
+        return results
 
     def _take_all(self, refs: list[Ref], array: type, taken: list[Any]) -> None:
         """Fills `taken` with the variables' values, which will be written over. The locks are held."""
@@ -260,6 +332,10 @@ class Plan(NamedTuple):
     written: list[Ref]
     kept: list[Ref]
     donated: list[Ref]
+    bundle: Bundle | None  # of what is written, if all of it is donated
+
+
+MOST_TIES = 8
 
 
 def _references_of_a_local() -> int:

@@ -13,9 +13,11 @@ import numpy as np
 
 from penstock.engines.xla import backend
 from penstock.engines.xla.device import ALONE, ALONE_IN_A_LIST, Changed, DeviceProgram, Plan, in_one_go
+from penstock.engines.xla.pace import TooLong, run
 from penstock.engines.xla.program import MOST_SHAPES, Compiled, Given, Program
 from penstock.graph import spec
-from penstock.ops.resources import HeldRef, Ref, hold, put_raw, raw_value
+from penstock.ops.bundles import Bundle, give_to_hold, untied
+from penstock.ops.resources import HeldRef, Ref, hold, put_raw
 
 _HOST, _XLA = "host", "xla"
 JAX_ERRORS = (RuntimeError, TypeError)
@@ -27,20 +29,51 @@ class Doubt(Changed, RuntimeError):
 
 
 class Contest:
-    """Two forms of one segment for one combination of shapes. `choice` is None until one has won."""
+    """Two forms of one segment for one combination of shapes. `choice` is None until one has won.
 
-    __slots__ = ("choice", "form", "python", "turn", "xla")
+    Times are the best of a few steps, taken within a moment in which the machine may have been busy with something else. So a result that is
+    close is looked at again later, and the middle one of three looks stays.
+    """
+
+    __slots__ = ("choice", "form", "python", "ratios", "rest", "turn", "xla")
+    LOOKS = 3
+    RESTS = (200, 2000)
+    """Steps between the looks."""
 
     def __init__(self) -> None:
         self.choice: str | None = None
         self.form: Compiled | None = None
         self.turn = 0
         self.python = self.xla = float("inf")
+        self.ratios: list[float] = []
+        self.rest = 0
+        """Steps until the next look; counted down by those who run them, so that 0 and less is never."""
+
+    def is_over(self, trials: int) -> bool:
+        """Whether there have been enough turns: more if XLA's form is only a little behind, which gets better with the first steps."""
+        return self.turn >= 2 * trials and (not self.python <= self.xla < 1.5 * self.python or self.turn >= 4 * trials)
 
     def decide(self, program: Program) -> None:
         """The faster form wins."""
-        self.choice = _XLA if self.xla < self.python else _HOST
+        self.ratios.append(self.xla / self.python)
+        n = len(self.ratios)
+        ordered = sorted(self.ratios)
+        self.choice = _XLA if ordered[(n - 1) // 2] + ordered[n // 2] < 2 else _HOST
+        self.rest = self.RESTS[n - 1] if n < self.LOOKS and 0.5 < self.ratios[-1] < 2 else 0
         backend.log.debug("%s: Python %.0f us, XLA %.0f us", program.describe(), self.python / 1e3, self.xla / 1e3)
+
+    def reopen(self) -> None:
+        """Another look, unless something has gone wrong with XLA's form meanwhile."""
+        if self.choice is not None and self.form is not None and self.ratios:
+            self.choice = None
+            self.turn = 0
+            self.python = self.xla = float("inf")
+
+    def give_up(self) -> None:
+        """Python computes from now on."""
+        self.choice = _HOST
+        self.ratios.clear()
+        self.rest = 0
 
     def compile(self, program: Program, key: Any, given: Given) -> None:
         """Gets XLA's form; without one, Python has won."""
@@ -68,7 +101,7 @@ class Contests(dict[Any, Contest]):
         """Python computes from now on what this form was for."""
         for contest in self.values():
             if contest.form is form:
-                contest.choice = _HOST
+                contest.give_up()
 
     def begin(self, program: Program, key: Any, given: Given) -> Contest:
         """The contest for shapes that have not been there yet."""
@@ -122,41 +155,54 @@ class HotProgram(Program):
             contest = self.contests.begin(self, key, Given(list(zip(self.inputs, key)), [], [], ()))
         choice = contest.choice
         form = contest.form
+        contest.rest -= 1
+        if not contest.rest:
+            contest.reopen()
         if choice is _HOST or form is None or (form.checks and not _in_range(form.checks, values)):
             return self.host(ctx, stop, *inputs)
         try:
-            return self._through_xla(form, values) if choice is _XLA else self._trial(contest, ctx, stop, inputs, values)
+            return self._through_xla(form, values, stop) if choice is _XLA else self._trial(contest, ctx, stop, inputs, values)
         except JAX_ERRORS as error:
             # Nothing has been changed yet, so Python can have the last word.
-            contest.choice = _HOST
+            contest.give_up()
             if not isinstance(error, Doubt):
                 backend.log.warning("XLA failed, and is not used any more here: %s: %s (%s)", self.describe(), type(error).__name__, error)
             return self.host(ctx, stop, *inputs)
 
-    def _through_xla(self, form: Any, values: list[Any]) -> tuple:
+    def _through_xla(self, form: Any, values: list[Any], stop: Any) -> tuple:
         if self._constants is None:
             self._constants = [a for _, a in self.large]
         if form.is_wide:
             with backend.x64():
-                results, _ = form.call(values, self._constants, [], [])
+                results, _ = self._called(form, values, stop)
         else:
-            results, _ = form.call(values, self._constants, [], [])
+            results, _ = self._called(form, values, stop)
         if form.doubtful and results[-1]:
             raise Doubt
         return tuple(
             [np.asarray(results[what])[()] if kind == "value" else what for kind, what in form.outputs]
         )
 
+    def _called(self, form: Compiled, values: list[Any], stop: Any) -> Any:
+        if form.pace is None:
+            return form.call(values, self._constants, [], [])
+        done: list[Any] = []
+        try:
+            run(form.call, form.pace, stop, values, self._constants or [], [], [], [], done)
+        except TooLong:
+            raise Doubt from None
+        return done[0]
+
     def _trial(self, contest: Contest, ctx: Any, stop: Any, inputs: tuple, values: list[Any]) -> tuple:
         start = time.perf_counter_ns()
         if contest.turn & 1:
-            result = self._through_xla(contest.form, values)
+            result = self._through_xla(contest.form, values, stop)
             contest.xla = min(contest.xla, time.perf_counter_ns() - start)
         else:
             result = self.host(ctx, stop, *inputs)
             contest.python = min(contest.python, time.perf_counter_ns() - start)
         contest.turn += 1
-        if contest.turn >= 2 * self.TRIALS:
+        if contest.is_over(self.TRIALS):
             contest.decide(self)
         return result
 
@@ -167,6 +213,10 @@ class HotStateProgram(DeviceProgram):
 
     reports = True
     TRIALS = 8
+    _give = staticmethod(give_to_hold)
+    packs = False
+    _watched: Contest | None = None
+    """The contest in which XLA's form has its turns now, or that is to be looked at again some steps later."""
     _lost: tuple[int, list[Any]] | None = None
     """When Python's form has won: the version of the resources and the shapes of inputs then. Variables may change their shapes, but whoever has won stays."""
 
@@ -175,6 +225,13 @@ class HotStateProgram(DeviceProgram):
         self.contests = Contests(eager)
 
     def __call__(self, ctx: Any, stop: Any, *inputs: Any) -> tuple:
+        contest = self._watched
+        if contest is not None and contest.choice is not None:
+            contest.rest -= 1
+            if contest.rest <= 0:
+                contest.reopen()
+                self._last = self._lost = self._watched = None
+            contest = None
         last = self._last
         if last is not None and last.version == ctx.resources.version:
             values = [inputs[i] for i in last.plain]
@@ -183,10 +240,15 @@ class HotStateProgram(DeviceProgram):
                 and [v.shape for v in values] == last.shapes
                 and (not last.form.checks or _in_range(last.form.checks, inputs))
             ):
+                start = 0 if contest is None else time.perf_counter_ns()
                 try:
-                    return self._run(last, values)
+                    results = self._run(last, values, stop)
                 except (Changed, TypeError):
                     self._last = None
+                else:
+                    if contest is not None:
+                        self._timed(contest, time.perf_counter_ns() - start)
+                    return results
         lost = self._lost
         if lost is not None and lost[0] == ctx.resources.version and [getattr(v, "shape", None) for v in inputs] == lost[1]:
             return self.host(ctx, stop, *inputs)
@@ -210,7 +272,7 @@ class HotStateProgram(DeviceProgram):
         if contest.choice is None:
             return self._trial(contest, plan, ctx, stop, inputs)
         try:
-            results = self._run(plan, [inputs[i] for i in plan.plain])
+            results = self._run(plan, [inputs[i] for i in plan.plain], stop)
         except (Changed, TypeError):
             return self.host(ctx, stop, *inputs)
         self._last = plan
@@ -221,36 +283,57 @@ class HotStateProgram(DeviceProgram):
             return self.host(ctx, stop, *inputs)
         # One form after the other, not in turns: whichever takes over the variables pays for it once.
         start = time.perf_counter_ns()
-        contest.turn += 1
-        if contest.turn <= self.TRIALS:
+        if contest.turn < self.TRIALS:
+            contest.turn += 1
             results = self.host(ctx, stop, *inputs)
             contest.python = min(contest.python, time.perf_counter_ns() - start)
             return results
         try:
-            results = self._run(plan, [inputs[i] for i in plan.plain])
+            results = self._run(plan, [inputs[i] for i in plan.plain], stop)
         except (Changed, TypeError):
             return self.host(ctx, stop, *inputs)
-        contest.xla = min(contest.xla, time.perf_counter_ns() - start)
-        if contest.turn >= 2 * self.TRIALS:
-            contest.decide(self)
+        self._last = plan
+        self._watched = contest
+        self._timed(contest, time.perf_counter_ns() - start)
         return results
+
+    def _timed(self, contest: Contest, taken: int) -> None:
+        contest.turn += 1
+        contest.xla = min(contest.xla, taken)
+        if contest.is_over(self.TRIALS):
+            contest.decide(self)
+            self._watched = contest if contest.rest else None
+            if contest.choice is _HOST:
+                self._last = None
 
     def _know_more(self, given: Given) -> bool:
         return False
 
-    def _dispatch(self, plan: Plan, values: list[Any]) -> tuple:
+    def _too_long(self, form: Compiled) -> Exception:
+        self.contests.lost(form)
+        return Doubt()
+
+    def _dispatch(self, plan: Plan, values: list[Any], stop: Any) -> tuple:
         form = plan.form
         if self._constants is None:
             self._constants = [a for _, a in self.large]
+        kept = [self._read(ref) for ref in plan.kept]
+        bundle = plan.bundle
+        if bundle is not None and bundle.values is not None:
+            with bundle.lock:
+                if bundle.values is not None:
+                    return self._packed(form, self._step(bundle, form, values, kept), plan.refs)
         for acquire in plan.acquire:
             acquire()
         try:
-            kept = [self._read(ref) for ref in plan.kept]
             taken: list[Any] = []
             done: list[Any] = []
             try:
                 self._take_all(plan.donated, backend.array_class(), taken)
-                done += starmap(in_one_go(form.call), ((values, self._constants, kept, taken),))
+                if form.pace is None:
+                    done += starmap(in_one_go(form.call), ((values, self._constants, kept, taken),))
+                else:
+                    self._run_on(form, stop, values, kept, taken, [], done)
                 results, new = done[0]
                 # What was fed may change when the step is over, and errors belong to it.
                 results = [np.asarray(v)[()] for v in results]
@@ -259,14 +342,19 @@ class HotStateProgram(DeviceProgram):
                     raise Doubt
                 for value in new[:1]:
                     value.block_until_ready()
-                for ref, value in zip(plan.written, new):
-                    if ref.__class__ is HeldRef:
-                        put_raw(ref, value)
-                    else:
-                        hold(ref, value)
+                if bundle is not None:
+                    bundle.tie(new)
+                else:
+                    for ref, value in zip(plan.written, new):
+                        if ref.__class__ is HeldRef:
+                            put_raw(ref, value)
+                        else:
+                            hold(ref, value)
             except BaseException:
                 # Ctrl-C comes at any time: if the program has run, its new values are all there is.
                 if done:
+                    if bundle is not None:
+                        bundle.untie()
                     for ref, value in zip(plan.written, done[0][1]):
                         hold(ref, value)
                 else:
@@ -279,8 +367,14 @@ class HotStateProgram(DeviceProgram):
                 release()
         return self._packed(form, results, plan.refs)
 
+    def _step(self, bundle: Bundle, form: Compiled, *args: Any) -> list[Any]:
+        results = super()._step(bundle, form, *args)
+        for value in (bundle.values or ())[:1]:
+            value.block_until_ready()
+        return [np.asarray(v)[()] for v in results]
+
     def _take_all(self, refs: list[Ref], array: type, taken: list[Any]) -> None:
-        taken += map(raw_value, refs)
+        taken += map(untied, refs)
         if [value.__class__ for value in taken].count(array) == len(taken) and not any(map(_is_seen, taken)):
             for ref in refs:
                 put_raw(ref, None)
@@ -294,7 +388,7 @@ class HotStateProgram(DeviceProgram):
             taken.append(self._take(ref))
 
     def _read(self, ref: Ref) -> Any:
-        value = raw_value(ref)
+        value = untied(ref)
         if value is None:
             value = ref.peek()
             if value is None:
@@ -302,7 +396,7 @@ class HotStateProgram(DeviceProgram):
         return value
 
     def _take(self, ref: Ref) -> Any:
-        value = raw_value(ref)
+        value = untied(ref)
         if value is None:
             raise Changed
         if backend.is_device_array(value):

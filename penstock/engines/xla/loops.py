@@ -7,6 +7,9 @@ themselves, which asks for nothing but that they start from known values and dep
 
 If the rounds are not known, what they push goes to a buffer that has room for so many of them, and the gradient's loop has to take exactly that
 many back. The program finds out whether that was so, and says it beside its results: if not, they are worth nothing, and the host computes.
+
+A loop without stacks that may run for long counts its rounds, and ends when it had as many as it was given: nothing stops a program from outside.
+Its variables go out then, and the next call goes on from there (`pace`).
 """
 
 from __future__ import annotations
@@ -20,7 +23,8 @@ import numpy as np
 from penstock.engines.python.expressions import needed_inputs
 from penstock.engines.python.structure import Branch, Call, Loop
 from penstock.engines.python.walk import everything, makes
-from penstock.engines.xla.rule import Unsupported, jax, jnp, lax
+from penstock.engines.xla.rule import Unsupported, find_rule, jax, jnp, lax
+from penstock.engines.xla.series import note, series_of
 from penstock.graph.ir import Operation, Tensor
 
 MOST_CALLS = 20_000
@@ -33,6 +37,13 @@ STACK_OPS = frozenset(("StackV2", "StackPushV2", "StackPopV2"))
 
 MOST_ROUNDS, MOST_BYTES, FEWEST_ROUNDS = 256, 1 << 20, 16
 """Room for what a loop of unknown rounds pushes: for so many of them, if it is not too big; with less than that it is not worth trying."""
+
+BOUNDED_BYTES = 1 << 26
+"""Room for a loop whose TensorArrays say how often it can run at most."""
+
+
+LEAST_WORK = 16
+"""What a call takes at least, in elements."""
 
 
 class Unsure(NamedTuple):
@@ -47,10 +58,21 @@ class Unsure(NamedTuple):
 
 
 class Stacked:
-    """A stack while a program is traced: blocks of values, (count, *shape) each."""
+    """A stack while a program is traced: blocks of values, (count, *shape) each. In the body of a loop, `noted` has blocks of one value and what that is in
+    each round, as far as it is known."""
 
-    def __init__(self, blocks: list[Any]) -> None:
+    def __init__(self, blocks: list[Any], series: np.ndarray | None = None) -> None:
         self.blocks = blocks
+        self.noted: dict[int, tuple[Any, np.ndarray]] = {}
+        if series is not None:
+            self.note(blocks[0], series)
+
+    def note(self, block: Any, series: np.ndarray) -> None:
+        self.noted[id(block)] = (block, series)
+
+    def series(self, block: Any) -> np.ndarray | None:
+        found = self.noted.get(id(block))
+        return None if found is None else found[1]
 
     def push(self, block: Any) -> None:
         """Puts a block on top."""
@@ -113,9 +135,13 @@ class Probe(Stacked):
         self.taken = 0
 
     def more(self, count: int) -> Any:
-        self.taken += count
         known = self.below.constant()
-        return jnp.zeros((count, *self.below.shape()), self.dtype) if known is None else _repeated(known, count)
+        block = jnp.zeros((count, *self.below.shape()), self.dtype) if known is None else _repeated(known, count)
+        top = self.below.blocks[-1] if self.below.blocks else None  # itself a trial's, with nothing in it
+        if not self.taken and count == 1 and isinstance(top, np.ndarray):
+            self.note(block, top[::-1])
+        self.taken += count
+        return block
 
     def shape(self) -> tuple[int, ...]:
         return super().shape() if self.blocks else self.below.shape()
@@ -144,10 +170,15 @@ def stack_call(op: Operation, value: Callable[[Tensor], Any], plain: Callable[[T
     stack = value(op.inputs[0])
     if op.type == "StackPushV2":
         pushed = plain(op.inputs[1])
-        stack.push(np.asarray(pushed)[None] if isinstance(pushed, np.generic) else pushed[None])
+        block = np.asarray(pushed)[None] if isinstance(pushed, np.generic) else pushed[None]
+        if (series := series_of(pushed)) is not None:
+            stack.note(block, series)
+        stack.push(block)
         return None
     block = stack.take(1)
-    return block.reshape(block.shape[1:])
+    value = block.reshape(block.shape[1:])
+    note(value, stack.series(block))
+    return value
 
 
 def stacks_in(statement: Loop | Branch, root: Callable[[Tensor], Tensor]) -> list[Tensor]:
@@ -262,6 +293,7 @@ def scan(count: int, first: tuple, known: tuple, stacks: dict[Tensor, Stacked], 
         raise Unsupported("a loop that takes from a stack and pushes to it")
     blocks = []
     same: dict[Tensor, np.ndarray] = {}  # what every round takes, where that is known
+    each_round: dict[Tensor, np.ndarray] = {}  # what it takes in which round
     for handle in popped:
         taken = per_round[handle][0]
         constant = stacks[handle].constant()
@@ -270,6 +302,8 @@ def scan(count: int, first: tuple, known: tuple, stacks: dict[Tensor, Stacked], 
             same[handle] = _repeated(constant, taken)
         else:
             blocks.append(block.reshape((count, taken, *block.shape[1:])))
+            if taken == 1 and isinstance(block, np.ndarray):
+                each_round[handle] = block[::-1]
     # The first round takes what is on top. Going through everything from behind costs nothing, turning the blocks around does.
     backwards = bool(popped) and not pushed
     if backwards:
@@ -281,31 +315,41 @@ def scan(count: int, first: tuple, known: tuple, stacks: dict[Tensor, Stacked], 
 
     def step(carry: tuple, each: tuple) -> tuple[tuple, tuple]:
         mine = {handle: Stacked([]) for handle in stacks}
-        mine.update((handle, Stacked([block])) for handle, block in (*zip(varying, each[1]), *same.items()))
+        mine.update((handle, Stacked([block], each_round.get(handle))) for handle, block in (*zip(varying, each[1]), *same.items()))
         carry = body(carry, each[0], mine)
         left = {handle: joined(mine[handle].blocks) for handle in pushed}
-        # What is known in a round does not depend on which round it is.
-        known_left.update((handle, block) for handle, block in left.items() if isinstance(block, np.ndarray))
-        return carry, tuple(block for block in left.values() if not isinstance(block, np.ndarray))
+        for handle, block in left.items():
+            if isinstance(block, np.ndarray):
+                # What is an array here does not depend on which round it is.
+                known_left[handle] = np.tile(block, (count, *[1] * (block.ndim - 1)))
+            elif (values := mine[handle].series(block)) is not None:
+                known_left[handle] = values
+        return carry, tuple(block for handle, block in left.items() if handle not in known_left)
 
     last, left = lax.scan(step, first, (known, tuple(blocks)), length=count, reverse=backwards)
     for handle, block in known_left.items():
-        stacks[handle].push(np.tile(block, (count, *[1] * (block.ndim - 1))))
+        stacks[handle].push(block)
     for handle, block in zip([handle for handle in pushed if handle not in known_left], left):
         stacks[handle].push(block.reshape((-1, *block.shape[2:])))
     return last
 
 
-def while_loop(first: tuple, stacks: dict[Tensor, Stacked], cond: Callable[[tuple], Any], body: Body) -> tuple[tuple, Any]:
-    """The loop's variables after an unknown number of rounds, and whether there is reason to doubt them. Changes `stacks`."""
+def while_loop(first: tuple, stacks: dict[Tensor, Stacked], cond: Callable[[tuple], Any], body: Body, most: int | None = None) -> tuple[tuple, Any]:
+    """The loop's variables after an unknown number of rounds, and whether there is reason to doubt them. Changes `stacks`. More than `most` rounds are wrong
+    anyway."""
     probes = _probes(first, (), stacks, body)
     blocks = {handle: stacks[handle].take_unsure(probe.taken) for handle, probe in probes.items() if probe.taken}
     left = {handle: joined(probe.blocks) for handle, probe in probes.items() if probe.blocks}
     if set(blocks) & set(left):
         raise Unsupported("a loop that takes from a stack and pushes to it")
     sizes = [math.prod(block.shape) * block.dtype.itemsize for block in left.values()]
-    room = min([MOST_ROUNDS, MOST_BYTES // max(1, sum(sizes)), *(block.buffer.shape[0] for block in blocks.values())])
-    if room < FEWEST_ROUNDS:
+    rooms = [block.buffer.shape[0] for block in blocks.values()]
+    if most is not None and most * sum(sizes) <= BOUNDED_BYTES:
+        rooms.append(most)
+    elif sizes:
+        rooms += [MOST_ROUNDS, MOST_BYTES // max(1, sum(sizes))]
+    room = min(rooms, default=MOST_ROUNDS)
+    if room < FEWEST_ROUNDS and most is None and not blocks:
         raise Unsupported("what the loop pushes is large")
 
     def goes_on(state: tuple) -> Any:
@@ -329,6 +373,47 @@ def while_loop(first: tuple, stacks: dict[Tensor, Stacked], cond: Callable[[tupl
     for handle, buffer in zip(left, buffers):
         stacks[handle].push(Unsure(buffer, done))
     return last, doubt
+
+
+def counted_loop(
+    first: tuple, left: Any, cond: Callable[[tuple], Any], body: Callable[[tuple, Any], tuple[tuple, Any]], counts_inside: bool
+) -> tuple[tuple, Any, Any]:
+    """The loop's variables when it is over or `left` rounds have run, its own and those of loops inside, whichever comes first; how many are left, -1 if
+    it is not over; and whether it came on. A round that could not end is as if it had not begun."""
+
+    def goes_on(state: tuple) -> Any:
+        left, _, carry = state
+        return cond(carry) & (left > 0)
+
+    def step(state: tuple) -> tuple:
+        left, done, carry = state
+        new, left = body(carry, left - 1)
+        if not counts_inside:
+            return left, done, new
+        broken = left < 0
+        return left, done | ~broken, tuple(lax.select(broken, a, b) for a, b in zip(carry, new, strict=True))
+
+    after, done, last = lax.while_loop(goes_on, step, (left, jnp.zeros((), bool), first))
+    return last, jnp.where((after < 0) | cond(last), -1, after), done if counts_inside else after != left
+
+
+def work_of(block: list) -> int | None:
+    """About how much a block computes, in elements; None if that is not known."""
+    total = 0
+    for statement in everything(block):
+        if not isinstance(statement, Call):
+            continue
+        op: Operation = statement.node.op
+        sizes = [math.prod(n for n in t.dims) if t.dims is not None and None not in t.dims else None for t in (*op.inputs, *op.outputs)]  # type: ignore[misc]
+        if None in sizes:
+            return None
+        known = [n for n in sizes if n is not None]
+        rule = find_rule(op.op_def)
+        if rule is not None and rule.heavy and len(op.inputs) > 1:
+            # As a product of matrices: every element of one meets a row of the other. For convolutions and the like it is too much.
+            total += known[0] * max(1, known[1] // max(1, (op.inputs[1].dims or (1,))[0] or 1))
+        total += max(known, default=0) + LEAST_WORK
+    return total
 
 
 def cond(pred: Any, stacks: dict[Tensor, Stacked], sides: tuple[Body, Body]) -> tuple:
@@ -363,6 +448,12 @@ def cond(pred: Any, stacks: dict[Tensor, Stacked], sides: tuple[Body, Body]) -> 
     for handle, block in zip(left, new):
         stacks[handle].push(block)
     return found
+
+
+def probe(first: tuple, known: tuple, stacks: dict[Tensor, Stacked], body: Body) -> None:
+    """A trial round that computes nothing. What it notes of values that it takes from stacks holds if every round takes one."""
+    if any(found.taken > 1 for found in _probes(first, known, stacks, body).values()):
+        raise Unsupported("a loop with TensorArrays that takes several values at a time from a stack")
 
 
 def _effects(first: tuple, known: tuple, stacks: dict[Tensor, Stacked], body: Body) -> dict[Tensor, tuple[int, int]]:

@@ -13,20 +13,26 @@ from typing import Any
 import numpy as np
 
 from penstock.dtypes import resource
+from penstock.engines.python.arrays import ARRAY_OPS
 from penstock.engines.python.expressions import needed_inputs
 from penstock.engines.python.structure import Assign, Branch, Call, Loop
 from penstock.engines.python.walk import everything, reads
+from penstock.engines.xla import series
+from penstock.engines.xla.arrays import Access, Array, LoopArrays, array_call
 from penstock.engines.xla.loops import (
     STACK_OPS,
     Body,
     Rounds,
     Stacked,
     cond,
+    counted_loop,
     known_rounds,
+    probe,
     scan,
     stack_call,
     stacks_in,
     while_loop,
+    work_of,
 )
 from penstock.engines.xla.rule import Dynamic, Unsupported, Var, find_rule, jnp, lax, static_ints
 from penstock.graph.bind import input_ranges
@@ -70,6 +76,22 @@ HARMLESS: dict[str, Callable[[np.ndarray], Any]] = {
 """Ops whose kernel complains about the second operand only: what is all right with it."""
 
 
+class Counting:
+    """What a program whose loops may run for long keeps of them, so that it can end in the middle and go on in the next call.
+
+    `saved` has the variables of each loop that stands outside of other control flow, in order, the first `begun` of which had begun; it is None while they
+    are being looked for. `states` and `begin` get the same, as they are at the end, `moved` what says whether a loop came on. Loops of at
+    most `short` work that are known to end are not counted."""
+
+    def __init__(self, begun: Any, saved: list[Any] | None, short: int) -> None:
+        self.begun = begun
+        self.saved = saved
+        self.short = short
+        self.states: list[tuple] = []
+        self.begin: list[Any] = []
+        self.moved: list[Any] = []
+
+
 class Tracer:
     """Runs statements on traced values. `env` maps root tensors to values; `streams` has a place in a stream (three uint64) for each node that draws
     random numbers, and `drawn` gets the number of elements that it draws."""
@@ -82,6 +104,9 @@ class Tracer:
         self.looks: set[Tensor] | None = None  # inputs that can be looked at before the program starts; None: nobody reports anything
         self.checks: list[tuple[Tensor, int]] = []
         self.doubts: list[Any] | None = None  # conditions under which the program's results are worth nothing; None: nobody would look
+        self.rounds: Counting | None = None  # set if loops must end when `left` says so
+        self.is_inside = False
+        self.left: Any = None  # rounds that loops may still run; below 0 when one had to end before it was over
 
     def value(self, tensor: Tensor) -> Any:
         try:
@@ -119,6 +144,9 @@ class Tracer:
             if found is not None:
                 self.env[op.outputs[0]] = found
             return
+        if op.type in ARRAY_OPS:
+            self._array(op)
+            return
         if len(needed_inputs(node)) < len(op.inputs):  # a Reshape between static shapes: nobody computes the shape
             self.env[op.outputs[0]] = jnp.reshape(self.plain(op.inputs[0]), op.outputs[0].dims)
             return
@@ -141,6 +169,26 @@ class Tracer:
             if not isinstance(value, Var) and value.dtype != tensor.dtype.base_dtype.np:
                 raise CannotLower(op, f"its rule gave {value.dtype} for {tensor.dtype.base_dtype.name}")
             self.env[tensor] = value
+        if results:
+            series.follow(node, values, results[0])
+
+    def _array(self, op: Operation) -> None:
+        try:
+            self.env.update(array_call(op, self.value, self.plain, self.is_inside))
+            self._settle([v for v in map(self.env.get, map(self.root, op.inputs[:1])) if isinstance(v, Array)])
+        except Dynamic:
+            raise CannotLower(op, "needs a value that is known only when the step runs", True) from None
+        except Unsupported as reason:
+            raise CannotLower(op, str(reason)) from None
+
+    def _settle(self, arrays: Iterable[Array]) -> None:
+        """What TensorArrays made in this block doubt becomes the program's doubt."""
+        for array in arrays:
+            if array.doubt is not None and array.is_inner is self.is_inside:
+                if self.doubts is None:
+                    raise Unsupported("an index into a TensorArray is not known, and nobody would look whether it is right")
+                self.doubts.append(array.doubt)
+                array.doubt = None
 
     def _results(self, node: Any, op: Operation, values: list[Any]) -> list[Any]:
         opdef = op.op_def
@@ -196,13 +244,14 @@ class Tracer:
             self.run(statement.yes if bool(pred) else statement.no)
             return
         merges = merged(statement)
+        counts = self.rounds is not None and _has_loops([statement])
 
         def side(block: list) -> Body:
             def run(carry: tuple, known: tuple, stacks: dict[Tensor, Stacked]) -> tuple:
-                tracer = self.inner()
+                tracer = self.inner(self.left if counts else None)
                 tracer.env.update(stacks)
                 tracer.run(block)
-                return tuple(jnp.asarray(tracer.plain(t)) for t in merges)
+                return (*(jnp.asarray(tracer.plain(t)) for t in merges), *([tracer.left] if counts else ()))
 
             return run
 
@@ -212,27 +261,41 @@ class Tracer:
             raise CannotLower(statement.switch.op, f"the two branches differ: {error}") from None
         except Unsupported as reason:
             raise CannotLower(statement.switch.op, str(reason)) from None
+        if counts:
+            self.left = found[-1]
+            found = found[:-1]
         self.env.update(zip(merges, found, strict=True))
 
-    def inner(self) -> Tracer:
+    def inner(self, left: Any = None) -> Tracer:
         """A tracer for statements inside of one: what it finds is not known here."""
         tracer = Tracer(dict(self.env), self.root)
         tracer.looks = self.looks
         tracer.checks = self.checks
+        tracer.rounds = self.rounds
+        tracer.left = left
+        tracer.is_inside = True
         return tracer
 
     def loop(self, statement: Loop) -> None:
         handles = stacks_in(statement, self.root)
-        rounds = known_rounds(statement, self.root, self.env) if handles else None
+        try:
+            arrays = LoopArrays(statement, self.root, self.env)
+        except Unsupported as reason:
+            raise CannotLower(statement.loop_cond.op, str(reason)) from None
+        rounds = known_rounds(statement, self.root, self.env) if handles or arrays else None
         if handles and rounds is None and self.doubts is None:
             raise CannotLower(statement.loop_cond.op, "how often the loop runs is not known, and it needs stacks", True)
         known = list(rounds.values) if rounds is not None else []
         carried = [(merge.op.outputs[0], start, next_) for merge, start, next_ in statement.carried if merge.op.outputs[0] not in known]
         merges = [tensor for tensor, _, _ in carried]
         first = tuple(jnp.asarray(self.plain(start), t.dtype.base_dtype.np) for t, start, _ in carried)
+        # Loops inside go on with what this one has left: it is one more of its variables.
+        counts_inside = self.rounds is not None and _has_loops(statement.body)
+        if self.rounds is not None and (_has_loops(statement.cond) or self.left is None):
+            raise CannotLower(statement.loop_cond.op, "a loop in the condition of a loop")
 
-        def inner(carry: tuple, others: Iterable[tuple[Tensor, Any]] = ()) -> Tracer:
-            tracer = self.inner()
+        def inner(carry: tuple, others: Iterable[tuple[Tensor, Any]] = (), left: Any = None) -> Tracer:
+            tracer = self.inner(left)
             tracer.env.update(zip(merges, carry))
             tracer.env.update(others)
             tracer.run(statement.cond)
@@ -241,27 +304,91 @@ class Tracer:
         def goes_on(carry: tuple) -> Any:
             return jnp.reshape(inner(carry).plain(statement.again), ())
 
+        def one(
+            carry: tuple, left: Any, values: tuple = (), stacks: dict[Tensor, Stacked] | None = None, log: list[Access] | None = None
+        ) -> tuple[tuple, Any]:
+            with series.frame():
+                for tensor, value in zip(known, values):
+                    series.note(value, rounds.values[tensor] if rounds is not None else None)
+                tracer = inner(carry, zip(known, values), left)
+                tracer.env.update(stacks or {})
+                if log is not None:
+                    arrays.attempt(tracer.env, log)
+                elif arrays:
+                    arrays.enter(tracer.env, carry[len(merges) :])
+                tracer.run(statement.body)
+            new = tuple(jnp.asarray(tracer.plain(next_)) for _, _, next_ in carried)
+            return (*new, *(arrays.leave() if arrays and log is None else ())), tracer.left
+
         def body(carry: tuple, values: tuple = (), stacks: dict[Tensor, Stacked] | None = None) -> tuple:
-            tracer = inner(carry, zip(known, values))
-            tracer.env.update(stacks or {})
-            tracer.run(statement.body)
-            return tuple(jnp.asarray(tracer.plain(next_)) for _, _, next_ in carried)
+            if not counts_inside:
+                return one(carry, None, values, stacks)[0]
+            new, left = one(carry[:-1], carry[-1], values, stacks)
+            return (*new, left)
 
         stacks = {handle: self.env[handle] for handle in handles}
         try:
-            if not handles:
-                last = lax.while_loop(goes_on, body, first)
-            elif rounds is None:
-                last, doubt = while_loop(first, stacks, goes_on, body)
-                assert self.doubts is not None
-                self.doubts.append(doubt)
+            if arrays:
+                self._try(arrays, rounds, first, stacks, one)
+                first = (*first, *arrays.first())
+            if not handles and not (arrays and rounds is not None):
+                last = self._while(statement, first, goes_on, one, counts_inside)
             else:
-                last = self._rounds(rounds, stacks, first, body, len(list(everything(statement.body))))
+                if counts_inside:
+                    first = (*first, self.left)
+                if rounds is None:
+                    last, doubt = while_loop(first, stacks, goes_on, body, arrays.most)
+                    assert self.doubts is not None
+                    self.doubts.append(doubt)
+                else:
+                    last = self._rounds(rounds, stacks, first, body, len(list(everything(statement.body))))
+                if counts_inside:
+                    self.left = last[-1]
         except TypeError as error:
             raise CannotLower(statement.loop_cond.op, f"a loop variable changes its shape: {error}") from None
         except Unsupported as reason:
             raise CannotLower(statement.loop_cond.op, str(reason)) from None
         self.env = inner(last, rounds.last.items() if rounds is not None else ()).env
+        if arrays:
+            arrays.end(last[len(merges) :])
+            try:
+                self._settle(arrays.arrays)
+            except Unsupported as reason:
+                raise CannotLower(statement.loop_cond.op, str(reason)) from None
+
+    def _try(self, arrays: LoopArrays, rounds: Rounds | None, first: tuple, stacks: dict[Tensor, Stacked], one: Callable[..., tuple[tuple, Any]]) -> None:
+        """A trial round: what it does to TensorArrays, and what that means for all rounds."""
+        if rounds is not None and not rounds.number:
+            arrays.arrays.clear()
+            return
+        log: list[Access] = []
+        values = tuple(v[0] for v in rounds.values.values()) if rounds is not None else ()
+        probe(first, values, stacks, lambda carry, known, mine: one(carry, self.left, known, mine, log)[0])
+        arrays.learn(log, rounds.number if rounds is not None else None)
+
+    def _while(self, statement: Loop, first: tuple, goes_on: Callable[[tuple], Any], one: Callable[..., tuple[tuple, Any]], counts_inside: bool) -> tuple:
+        """A loop without stacks: it counts its rounds, unless it is known to end soon."""
+        counting = self.rounds
+        if counting is None or (not counts_inside and self._is_short(statement, counting.short)):
+            return lax.while_loop(goes_on, lambda carry: one(carry, None)[0], first)
+        left = self.left
+        if not self.is_inside and counting.saved is not None:
+            number = len(counting.states)
+            first = tuple(lax.select(number < counting.begun, old, new) for old, new in zip(counting.saved[number], first, strict=True))
+        last, self.left, moved = counted_loop(first, left, goes_on, one, counts_inside)
+        if not self.is_inside:
+            counting.states.append(last)
+            counting.begin.append(left >= 0)
+            counting.moved.append(moved)
+        return last
+
+    def _is_short(self, statement: Loop, most: int) -> bool:
+        """Whether it is known that the loop ends, and soon."""
+        work = work_of([*statement.cond, *statement.body])
+        if work is None or work > most:
+            return False
+        rounds = known_rounds(statement, self.root, self.env)
+        return rounds is not None and rounds.number * work <= most
 
     def _rounds(self, rounds: Rounds, stacks: dict[Tensor, Stacked], first: tuple, body: Body, size: int) -> tuple:
         """A loop whose rounds are known: as a scan, or written out if that is not too long and the rounds differ in more than numbers."""
@@ -296,7 +423,7 @@ def run_in_pieces(tracer: Tracer, block: list, outputs: list[Tensor], size: int)
         tracer.run(block[start:stop])
         if stop < len(block):
             env = tracer.env
-            live = [t for t, v in env.items() if last.get(t, -1) >= stop and not isinstance(v, (Var, Stacked, np.ndarray, np.generic))]
+            live = [t for t, v in env.items() if last.get(t, -1) >= stop and not isinstance(v, (Var, Stacked, Array, np.ndarray, np.generic))]
             env.update(zip(live, lax.optimization_barrier(tuple(env[t] for t in live))))
 
 
@@ -304,6 +431,10 @@ def merged(statement: Branch) -> list[Tensor]:
     """What both sides of a branch give a value to."""
     yes = {s.node.op for s in statement.yes if isinstance(s, Assign)}
     return [t for s in statement.no if isinstance(s, Assign) and s.node.op in yes for t in s.node.op.outputs]
+
+
+def _has_loops(block: list) -> bool:
+    return any(isinstance(statement, Loop) for statement in everything(block))
 
 
 def _is_harmless(op: Operation, args: list[Any]) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from penstock.engines.python.arrays import ARRAY_OPS
 from penstock.engines.python.expressions import variables_read
 from penstock.engines.python.structure import Branch, Call, Loop, Offloaded
 from penstock.engines.python.walk import everything, reads
@@ -138,7 +139,7 @@ def with_handles(block: list, root: Callable[[Tensor], Tensor], results: list[Te
 def _uses_variable(statement: Any) -> bool:
     if isinstance(statement, Loop):
         return any(isinstance(s, Call) and (variables_read(s.node) or _uses_variable(s)) for s in everything([statement]))
-    return isinstance(statement, Call) and statement.node.op.type not in STACK_OPS and touches_variable(statement.node.op)
+    return isinstance(statement, Call) and statement.node.op.type not in (STACK_OPS | ARRAY_OPS) and touches_variable(statement.node.op)
 
 
 def _is_joined(statement: Any) -> bool:

@@ -15,8 +15,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from penstock.engines.python.structure import Loop
+from penstock.engines.python.walk import everything
 from penstock.engines.xla import backend
-from penstock.engines.xla.lower import STREAMS, CannotLower, Tracer, run_in_pieces
+from penstock.engines.xla.lower import STREAMS, CannotLower, Counting, Tracer, run_in_pieces
+from penstock.engines.xla.pace import STUCK, UNFINISHED, Pace
+from penstock.engines.xla.packs import Pack
 from penstock.engines.xla.rule import REPORTS, Var
 from penstock.engines.xla.segments import Segment
 from penstock.graph.ir import Tensor
@@ -29,6 +32,10 @@ EMBED = 4096
 _WIDE = ("int64", "uint64", "float64", "complex128")
 KNOWN_SIZE = 64
 """Elements up to which whole numbers that come from outside may become part of the program."""
+
+
+SHORT, SHORT_ON_DEVICE = 1 << 26, 1 << 36
+"""Work of a loop, in elements, that is over before anybody wants to stop it."""
 
 
 class Given(NamedTuple):
@@ -48,7 +55,8 @@ class Compiled(NamedTuple):
     `outputs` has a row per output: ("value", number of the result), ("known", array) or ("var", number of the variable). `draws` says how many
     random numbers each stream gives; `checks`, which inputs hold indices, and their bounds. `doubtful`: the last result says whether to throw all of them
     away and compute on the host. `is_wide`: it has to be called within `backend.x64()`, because of
-    64-bit values from the host, or because it is a function of jax.jit's.
+    64-bit values from the host, or because it is a function of jax.jit's. `pace`: it has loops that may run for long, and is called by `pace.run`.
+    `pack`: how the variables that it updates come and go, if not one by one.
     """
 
     call: Callable[..., Any]
@@ -59,6 +67,8 @@ class Compiled(NamedTuple):
     checks: tuple[tuple[int, int], ...] = ()
     doubtful: bool = False
     is_wide: bool = False
+    pace: Pace | None = None
+    pack: Pack | None = None
 
 
 class Program:
@@ -66,6 +76,8 @@ class Program:
 
     reports = False
     """Whether kernels of this device report bad data, so that a program must not swallow it."""
+    packs = False
+    """Whether small variables are joined."""
 
     def __init__(
         self, segment: Segment, root: Callable[[Tensor], Tensor], constants: dict[Tensor, np.ndarray], device: Any = None
@@ -118,7 +130,9 @@ class Program:
 
         random = {node.op: i for i, node in enumerate(self.streams)}
 
-        def trace(values: list[Any], constants: list[Any], old: list[Any], places: list[Any]) -> tuple[list[Any], list[Any]]:
+        short = SHORT if self.device is None else SHORT_ON_DEVICE
+
+        def trace(values: list[Any], constants: list[Any], old: list[Any], places: list[Any], pace: Any = None, saved: Any = None) -> tuple:
             env: dict[Tensor, Any] = {**self.embedded, **dict(known)}
             env.update((t, v) for (t, _), v in zip(self.large, constants))
             env.update((t, v) for (t, _), v in zip(plain, values))
@@ -128,8 +142,18 @@ class Program:
             if self.reports:
                 tracer.looks = {t for t, _ in plain}
                 tracer.doubts = []
+            left = None
+            if pace is not None:
+                tracer.rounds = Counting(pace[1], saved, short)
+                tracer.left = left = pace[0]
             run_in_pieces(tracer, self.statements, self.outputs, self.policy.piece)
+            found["loops"] = tracer.rounds.states if tracer.rounds is not None and tracer.left is not left else None
             found["checks"] = tuple((self.inputs.index(t), bound) for t, bound in tracer.checks)
+            for state, value in zip(states, old):
+                if tracer.doubts and state.is_written:
+                    if value is None:
+                        raise CannotLower(None, "a variable without a value is written, which may have to be taken back")
+                    state.is_read = True
             found["read"] = tuple(i for i, s in enumerate(states) if s.is_read)
             found["written"] = tuple(i for i, s in enumerate(states) if s.is_written)
             rows: list[tuple[str, Any]] = []
@@ -147,35 +171,62 @@ class Program:
                     rows.append(("value", len(results)))
                     results.append(value)
             if tracer.doubts:
-                if found["written"]:
-                    raise CannotLower(None, "a loop of unknown length before a variable is written")
                 results.append(jax.numpy.any(jax.numpy.stack(tracer.doubts)))
             found["doubtful"] = bool(tracer.doubts)
             found["outputs"] = tuple(rows)
             found["draws"] = tuple(tracer.drawn.get(op, 0) for op in random)
             new = [jax.numpy.asarray(states[i].value, types[i]) for i in found["written"]]
             found["new_shapes"] = [v.shape for v in new]
-            return results, new
+            if tracer.doubts:
+                if any(v.shape != old[i].shape for i, v in zip(found["written"], new)):
+                    raise CannotLower(None, "a variable gets another shape, which may have to be taken back")
+                # The host computes then, from what they were.
+                new = [jax.numpy.where(results[-1], old[i], v) for i, v in zip(found["written"], new)]
+            if found["loops"] is None:
+                return results, new
+            assert tracer.rounds is not None
+            unfinished = tracer.left < 0
+            # As if nothing had happened. What is written without being read stays where it is.
+            new = [v if old[i] is None or v.shape != old[i].shape else jax.numpy.where(unfinished, old[i], v) for i, v in zip(found["written"], new)]
+            moved = sum((m.astype(np.int32) for m in tracer.rounds.moved), np.int32(0))
+            rest = jax.numpy.where(unfinished, jax.numpy.where(moved > 0, UNFINISHED, STUCK), tracer.left)
+            begun = sum((b.astype(np.int32) for b in tracer.rounds.begin), np.int32(0))
+            return results, new, jax.numpy.stack([rest, begun]).astype(np.int32), tracer.rounds.states
 
         places = [jax.ShapeDtypeStruct((3,), np.uint64)] * len(random)
-        if held:
-            jax.eval_shape(trace, specs, constant_specs, held, places)  # to learn what is read and written
+        budget: Any = jax.ShapeDtypeStruct((2,), np.int32) if any(isinstance(s, Loop) for s in everything(self.statements)) else None
+        if held or budget is not None:
+            jax.eval_shape(trace, specs, constant_specs, held, places, budget)  # to learn what is read and written, and which loops may run for long
+        loops = found.get("loops")
+        counted: list[Any] = []
+        if loops is not None:
+            counted = [budget, [tuple(jax.ShapeDtypeStruct(v.shape, v.dtype) for v in carry) for carry in loops]]
+            for i in set(found["read"]) & set(found["written"]):
+                if found["new_shapes"][found["written"].index(i)] != shapes[i]:
+                    raise CannotLower(None, "a variable gets another shape behind a loop")
         read, written = found.get("read", ()), found.get("written", ())
         kept = [i for i in read if i not in written]
         donated = [i for i in read if i in written]
 
-        def run(values: list[Any], constants: list[Any], keeps: list[Any], gives: list[Any], places: Any = ()) -> Any:
+        pack = None
+        if self.packs and donated and not counted and tuple(donated) == written and found["new_shapes"] == [shapes[i] for i in donated]:
+            pack = Pack.of(jax, found["new_shapes"], [types[i] for i in donated])
+
+        def run(values: list[Any], constants: list[Any], keeps: list[Any], gives: list[Any], *more: Any) -> Any:
             old: list[Any] = [None] * count
+            if pack is not None:
+                gives = pack.opened(gives)
             for i, v in zip(kept, keeps):
                 old[i] = v
             for i, v in zip(donated, gives):
                 old[i] = v
-            return trace(values, constants, old, places)
+            traced = trace(values, constants, old, more[0] if places else [], *more[len(more) - len(counted) :])
+            return traced if pack is None else (traced[0], pack.closed(traced[1]))
 
         options: dict[str, Any] = {"donate_argnums": (3,)} if donated else {}
-        args: Any = (specs, constant_specs, [held[i] for i in kept], [held[i] for i in donated])
-        if places:
-            args = (*args, places)
+        gives = [held[i] for i in donated]
+        args: Any = (specs, constant_specs, [held[i] for i in kept], gives if pack is None else pack.specs(gives))
+        args = (*args, *([places] if places else ()), *counted)
         if self.device is not None:
             place = jax.sharding.SingleDeviceSharding(self.device)
             args = jax.tree.map(lambda s: jax.ShapeDtypeStruct(s.shape, s.dtype, sharding=place), args)
@@ -187,7 +238,14 @@ class Program:
         from_host = [*specs, *constant_specs, *(held[i] for i in kept), *places]
         is_wide = self.device is not None or any(spec.dtype.name in _WIDE for spec in from_host)
         self._check_shapes(found["written"], [variables[i] for i in firsts], found["new_shapes"])
-        return Compiled(call, (*kept, *donated), found["written"], found["outputs"], found["draws"], found["checks"], found["doubtful"], is_wide)
+        pace = None
+        if counted:
+            def put(value: Any) -> Any:
+                return jax.device_put(value, self.device)
+
+            idle = jax.tree.map(lambda spec: put(np.zeros(spec.shape, spec.dtype)), counted[1])
+            pace = Pace(idle, [found["written"].index(i) for i in donated], put)
+        return Compiled(call, (*kept, *donated), found["written"], found["outputs"], found["draws"], found["checks"], found["doubtful"], is_wide, pace, pack)
 
     def _check_shapes(self, written: tuple[int, ...], variables: list[tuple], shapes: list[tuple[int, ...]]) -> None:
         """A value must fit the shape that its variable was declared with. The kernels word it."""
@@ -216,6 +274,12 @@ class Program:
             self.forms[key] = form
         return form
 
+
+    def leave_loops(self) -> None:
+        """Loops turned out to run for too long: the next program, if there is one, does without what they are in."""
+        for statement in self.statements:
+            if any(isinstance(part, Loop) for part in everything([statement])):
+                self.policy.excluded.add(_asker(statement).op)
 
     def _know_more(self, given: Given) -> bool:
         """A rule needs to know a value: shapes and axes that come from outside become part of the program from now on. True if there are any."""

@@ -11,6 +11,7 @@ from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from penstock.dtypes import resource
+from penstock.engines.python.arrays import NEW, find_arrays
 from penstock.engines.python.stacks import find_stacks
 from penstock.engines.python.structure import Assign, Branch, Call, Loop
 from penstock.engines.python.walk import everything, makes, paths, reads, subblocks
@@ -46,7 +47,8 @@ class Policy:
 
     def __init__(self) -> None:
         self.excluded: set[Operation] = set()  # nodes that turned out to have no place in a program
-        self.stacks: set[Operation] = set()  # nodes of stacks that nobody outside of the program knows
+        self.stacks: set[Operation] = set()  # nodes of stacks and TensorArrays that nobody outside of the program knows
+        self.arrays: dict[Operation, Tensor] = {}  # which of these are nodes of TensorArrays, and their handles
         self.leaky: set[int] = set()  # ids of branches whose sides compute what is read outside of them
 
     def lowers(self, node: Any) -> bool:
@@ -101,7 +103,7 @@ class StatePolicy(Policy):
 
     piece = 100
     largest_array = 1 << 20
-    largest_flops = 1 << 22
+    largest_flops = 1 << 23
 
     def takes(self, node: Any) -> bool:
         op: Operation = node.op
@@ -149,7 +151,8 @@ def find_segments(
     """The block with segments in it. `results` are read after it; `constants` need not be handed in."""
     known = set(constants)
     policy.leaky = _leaky(block, root, results)
-    stacks = _stacks(block, root, constants, results, policy)
+    stacks = {**_stacks(block, root, constants, results, policy), **_arrays(block, root, results, policy)}
+    policy.arrays = {op: handle for handle, ops in stacks.items() if handle.op.type == NEW for op in ops}
     while True:
         policy.stacks = {op for ops in stacks.values() for op in ops}
         new = _in_block(block, root, policy)
@@ -182,6 +185,20 @@ def _leaky(block: list, root: Callable[[Tensor], Tensor], results: Sequence[Tens
 
     walk(block, ())
     return {branch for tensor, around in read_in for branch in made_in.get(tensor, ()) if branch not in around}
+
+
+def _arrays(block: list, root: Callable[[Tensor], Tensor], results: Sequence[Tensor], policy: Policy) -> dict[Tensor, list[Operation]]:
+    """The nodes of each TensorArray that a program could hold, those of its gradients among them: what happens to it must not depend on data."""
+    local = find_arrays(paths(block), reads, root, results)
+    found: dict[Tensor, list[Operation]] = {}
+    unfit: set[Tensor] = set()
+    if local:
+        for use in _uses(block, local, ()):
+            maker = local[use.op].maker
+            found.setdefault(maker.outputs[0], []).append(use.op)
+            if use.is_in_condition or use.branches or use.op in policy.excluded or maker.attrs["dtype"].np.kind not in "biufcV":
+                unfit.add(maker.outputs[0])
+    return {handle: ops for handle, ops in found.items() if handle not in unfit}
 
 
 class _Use(NamedTuple):
@@ -375,7 +392,9 @@ def _dependencies(block: list, root: Callable[[Tensor], Tensor], policy: Policy)
             for tensor in reads(part):
                 before.update(made_by.get(root(tensor), ()))
             if isinstance(part, Call) and part.node.op in policy.stacks:
-                if part.node.op.type != "StackV2":
+                if part.node.op in policy.arrays:
+                    touched.add(policy.arrays[part.node.op])
+                elif part.node.op.type != "StackV2":
                     touched.add(root(part.node.op.inputs[0]))
             elif _has_effect(part):
                 touched.add(None)

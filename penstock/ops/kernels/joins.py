@@ -172,10 +172,13 @@ def concat_offset_kernel(axis: Any, shapes: list[np.ndarray]) -> list[np.ndarray
 # -- stacking ---------------------------------------------------------------------------------------------------------
 
 
+_OBJECT = np.dtype(object)
+
+
 def pack_kernel(values: list[Any], *, axis: int) -> np.ndarray:
     first = values[0]
     try:
-        if first.ndim == 0 and axis in (0, -1):
+        if first.ndim == 0 and axis in (0, -1) and first.dtype is not _OBJECT:  # of strings, NumPy would make an array of arrays
             result = np.array(values, first.dtype)
             if result.ndim == 1:
                 return result

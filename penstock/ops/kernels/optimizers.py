@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from penstock.errors import InvalidArgumentError
+
 Array = Any
 
 
@@ -161,7 +163,9 @@ def adamax(
 ) -> None:
     one = _one(var)
     m += (grad - m) * (one - beta1)
-    np.maximum(beta2 * v, np.abs(grad), out=v)
+    v *= beta2
+    size = np.abs(grad)
+    np.copyto(v, size, where=size > v)  # no maximum: a gradient that is NaN leaves it as it is, as in TF
     var -= lr / (one - beta1_power) * (m / (v + epsilon))
 
 
@@ -226,7 +230,7 @@ def power_sign(var: Array, m: Array, lr: Any, logbase: Any, sign_decay: Any, bet
     m *= beta
     m += grad * (_one(var) - beta)
     agree = np.sign(grad) * np.sign(m)
-    var -= lr * (np.exp(logbase * sign_decay * agree) * grad)
+    var -= lr * np.exp(logbase * sign_decay * agree) * grad
 
 
 def proximal_gradient_descent(var: Array, alpha: Any, l1: Any, l2: Any, delta: Array) -> None:
@@ -235,10 +239,19 @@ def proximal_gradient_descent(var: Array, alpha: Any, l1: Any, l2: Any, delta: A
 
 
 def proximal_adagrad(var: Array, accum: Array, lr: Any, l1: Any, l2: Any, grad: Array) -> None:
+    if not lr > 0:
+        raise InvalidArgumentError("lr is not a positive scalar: []")
+    _check_strengths(l1, l2)
     accum += grad * grad
     rate = lr * rsqrt(accum)
     prox = var - grad * rate
     _shrink(var, prox, rate, l1, l2)
+
+
+def _check_strengths(l1: Any, l2: Any) -> None:
+    for name, value in (("l1", l1), ("l2", l2)):
+        if not value >= 0:
+            raise InvalidArgumentError(f"{name} regularization strength is not a non-negative scalar: []")
 
 
 def _shrink(var: Array, prox: Array, rate: Any, l1: Any, l2: Any) -> None:
@@ -268,6 +281,28 @@ def ftrl_v2(var: Array, accum: Array, linear: Array, grad: Array, lr: Any, l1: A
             multiply_linear_by_lr: bool) -> None:  # fmt: skip
     shrunk = grad + var.dtype.type(2) * l2_shrinkage * var
     _ftrl(var, accum, linear, grad, shrunk, lr, l1, l2, lr_power, multiply_linear_by_lr)
+
+
+def sparse_ftrl(var: Array, accum: Array, linear: Array, grad: Array, lr: Any, l1: Any, l2: Any, lr_power: Any, *, multiply_linear_by_lr: bool) -> None:
+    _check_ftrl(lr, l1, l2, lr_power, multiply_linear_by_lr)
+    ftrl(var, accum, linear, grad, lr, l1, l2, lr_power, multiply_linear_by_lr=multiply_linear_by_lr)
+
+
+def sparse_ftrl_v2(var: Array, accum: Array, linear: Array, grad: Array, lr: Any, l1: Any, l2: Any, l2_shrinkage: Any, lr_power: Any, *,
+                   multiply_linear_by_lr: bool) -> None:  # fmt: skip
+    _check_ftrl(lr, l1, l2, lr_power, multiply_linear_by_lr)
+    if not l2_shrinkage >= 0:
+        raise InvalidArgumentError("l2 shrinkage regularization strength is not a non-negative scalar: []")
+    ftrl_v2(var, accum, linear, grad, lr, l1, l2, l2_shrinkage, lr_power, multiply_linear_by_lr=multiply_linear_by_lr)
+
+
+def _check_ftrl(lr: Any, l1: Any, l2: Any, lr_power: Any, by_lr: bool) -> None:
+    """Only the sparse ops look at these numbers."""
+    if not (lr > 0 or (by_lr and lr >= 0)):
+        raise InvalidArgumentError("lr is not a positive scalar (or zero if multiply_linear_by_lr is set): []")
+    _check_strengths(l1, l2)
+    if not lr_power <= 0:
+        raise InvalidArgumentError("lr_power is not a non-positive scalar: []")
 
 
 def _ftrl(

@@ -92,6 +92,8 @@ def lstm_cell(x: Any, cs_prev: Any, h_prev: Any, w: Any, wci: Any, wcf: Any, wco
               use_peephole: bool) -> list[Any]:  # fmt: skip
     """LSTMBlockCell."""
     _rank("x", x, 2)
+    if not cs_prev.size:  # TF computes no rows at all in the other ops, but not here
+        raise InvalidArgumentError(f"cs_prev_tensor is empty, has shape: ({','.join(map(str, cs_prev.shape))}).")
     cells = check_lstm(x.shape[0], x.shape[1], cs_prev, h_prev, w, wci, wcf, wco, b, use_peephole)
     dtype, inputs = x.dtype, x.shape[1]
     x, cs_prev, h_prev, w, wci, wcf, wco, b = map(widen, (x, cs_prev, h_prev, w, wci, wcf, wco, b))
@@ -223,10 +225,10 @@ def lstm_gradient_with(order: tuple[int, ...]) -> Any:
         d_x = np.zeros(x.shape, np.float32)
         np.matmul(rows, w[:inputs].T, out=d_x[:steps].reshape(steps * batch, inputs))
         before = _before(h_prev, h[:steps])
-        d_w = np.concatenate([np.matmul(x[:steps].reshape(-1, inputs).T, rows), np.matmul(before.T, rows)])
+        d_w = np.concatenate([np.matmul(x[:steps].reshape(steps * batch, inputs).T, rows), np.matmul(before.T, rows)])
         holes = [np.zeros(np.shape(v), np.float32) for v in (wci, wcf, wco)]
         if use_peephole:
-            holes = _peephole_gradients(rows, order, _before(cs_prev, cs[:steps]), cs[:steps].reshape(-1, cells))
+            holes = _peephole_gradients(rows, order, _before(cs_prev, cs[:steps]), cs[:steps].reshape(steps * batch, cells))
         return [narrow(v, dtype) for v in (d_x, d_cs, d_h, d_w, *holes, column_sums(rows))]
 
     return kernel
@@ -234,7 +236,7 @@ def lstm_gradient_with(order: tuple[int, ...]) -> Any:
 
 def _before(first: np.ndarray, rest: np.ndarray) -> np.ndarray:
     """What each step found: `first`, then all of `rest` but the last; as rows."""
-    return np.concatenate([first[None], rest])[: len(rest)].reshape(-1, first.shape[1])
+    return np.concatenate([first[None], rest])[: len(rest)].reshape(len(rest) * len(first), first.shape[1])
 
 
 def lstm_steps(x: list[Any], c: Any, h: Any, w: Any, b: Any, *, order: list[int], forget_bias: float) -> list[Any]:
@@ -244,6 +246,8 @@ def lstm_steps(x: list[Any], c: Any, h: Any, w: Any, b: Any, *, order: list[int]
     step = Step(cells, tuple(order), forget_bias, 0.0, None)
     found = []
     for one in x:
+        if one.shape != x[0].shape:
+            raise InvalidArgumentError(f"All inputs must have one shape: {format_dims(x[0].shape)} vs. {format_dims(one.shape)}")
         gates = np.matmul(one, w[:inputs])
         gates += np.matmul(h, w[inputs:])
         gates += b

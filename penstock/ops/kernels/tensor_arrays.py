@@ -1,18 +1,21 @@
 """TensorArray as a run-time object: slots that are written once and (mostly) read once.
 
-State of a slot
-    value      the tensor, or None: not written yet, cleared by a read, or "zeros of `shape`" in a gradient array
-    shape      of the value, once it is known
-    written, read, cleared   what happened to it so far
+What is known of a slot, by its index
+    nothing      it has never been touched
+    a value      written, and not read yet
+    `Zeros`      written, in a gradient array: zeros of a shape until somebody writes a value
+    `Read`       written and read; `value` is None if reading has cleared it
 
 A gradient array adds up several writes to one slot, and starts with the shapes of the forward array's values, so that slots
 without a gradient read as zeros.
+
+`write` and `read` are for one thread at a time: kernels, which may run on several, hold `lock`.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -47,10 +50,10 @@ def stacked(values: list[Any], dtype: DType) -> np.ndarray:
         for i, value in enumerate(values):
             result[i] = value[()] if isinstance(value, np.ndarray) and shape == () else value
         return result
-    result = np.empty((len(values), *np.shape(values[0])), dtype.np)
-    for i, value in enumerate(values):
-        result[i] = value
-    return result
+    shape = np.shape(values[0])
+    if not shape:
+        return np.array(values, dtype.np)
+    return np.concatenate(values).reshape(len(values), *shape)
 
 
 def row(value: Any, i: int) -> Any:
@@ -63,19 +66,35 @@ def row(value: Any, i: int) -> Any:
     return part
 
 
-class Slot:
-    __slots__ = ("cleared", "read", "shape", "value", "written")
+class Zeros:
+    """A slot of a gradient array that nobody has written to."""
 
-    def __init__(self) -> None:
-        self.value: Any = None
-        self.shape: tuple[int, ...] | None = None
-        self.written = self.read = self.cleared = False
+    __slots__ = ("shape",)
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.shape = shape
+
+
+class Read:
+    """A slot that has been read."""
+
+    __slots__ = ("shape", "value")
+
+    def __init__(self, shape: tuple[int, ...], value: Any = None) -> None:
+        self.shape = shape
+        self.value = value
+
+
+_MARKS = frozenset((Zeros, Read))
 
 
 class TensorArray:
     """The object behind a TensorArray's handle."""
 
-    __slots__ = ("aggregates", "clear_after_read", "closed", "dtype", "dynamic_size", "element_dims", "gradients_disallowed", "identical", "is_grad", "lock", "name", "size", "slots")
+    __slots__ = (
+        "aggregates", "clear_after_read", "closed", "dtype", "dynamic_size", "element_dims", "exact", "gradients", "gradients_disallowed", "identical",
+        "is_grad", "lock", "name", "size", "slots",
+    )  # fmt: skip
 
     type_name = "N10tensorflow11TensorArrayE"
 
@@ -86,6 +105,7 @@ class TensorArray:
         self.name = name
         self.dtype = dtype
         self.element_dims = element_dims
+        self.exact = element_dims if is_fully_defined(element_dims) and dtype.is_numpy_compatible else None  # what the shape of a value has to be
         self.dynamic_size = dynamic_size
         self.clear_after_read = clear_after_read
         self.identical = identical
@@ -94,7 +114,8 @@ class TensorArray:
         self.gradients_disallowed = False
         self.closed = False
         self.size = size
-        self.slots: dict[int, Slot] = {}  # those that were touched: a size may be an upper bound
+        self.slots: dict[int, Any] = {}  # those that were touched: a size may be an upper bound
+        self.gradients: dict[bytes, TensorArray] = {}
         self.lock = threading.RLock()
 
     def _error(self, text: str) -> InvalidArgumentError:
@@ -104,108 +125,137 @@ class TensorArray:
         if self.closed:
             raise InvalidArgumentError(f"TensorArray {self.name} has already been closed.")
 
-    def slot(self, index: int) -> Slot:
-        found = self.slots.get(index)
-        if found is None:
-            found = self.slots[index] = Slot()
-        return found
-
     def close(self) -> None:
-        with self.lock:
-            # A slot's value goes at once; the array itself still answers, to say that it is closed.
-            self.closed = True
-            for slot in self.slots.values():
-                slot.value = None
+        # Values go at once; the array itself still answers, to say that it is closed.
+        self.closed = True
+        self.exact = None
+        self.slots = {}
 
     # -- writing -------------------------------------------------------------------------------------------------------------
 
     def write(self, index: int, value: Any) -> None:
-        with self.lock:
-            self.check_open()
-            if index < 0 or (index >= self.size and not self.dynamic_size):
-                raise self._error(f"Tried to write to index {index} but array is not resizeable and size is: {self.size}")
-            if index >= self.size:
-                self.size = index + 1
-            shape = np.shape(value)
-            if not compatible_dims(self.element_dims, shape):
-                raise self._error(
-                    f"Could not write to TensorArray index {index} because the value shape is {shape_text(shape)} which is incompatible "
-                    f"with the TensorArray's inferred element shape: {shape_text(self.element_dims)} (consider setting infer_shape=False)."
-                )
-            if self.identical and not is_fully_defined(self.element_dims):
-                self.element_dims = shape
-            slot = self.slot(index)
-            if slot.read:
-                raise self._error(f"Could not write to TensorArray index {index} because it has already been read.")
-            if not slot.written:
-                slot.value, slot.shape, slot.written = value, shape, True
-                return
-            if not self.aggregates:
-                raise self._error(f"Could not write to TensorArray index {index} because it has already been written to.")
-            if slot.shape != shape:
-                raise self._error(
-                    f"Could not aggregate to TensorArray index {index} because the existing shape is {shape_text(slot.shape)} but the new "
-                    f"input shape is {shape_text(shape)}."
-                )
-            if slot.value is None:
-                slot.value = value
-            else:
-                slot.value = slot.value + value
-                # A sum of several writes has lost what each of them was.
-                self.gradients_disallowed = True
+        if index not in self.slots and 0 <= index < self.size and self.exact is not None and value.shape == self.exact:
+            self.slots[index] = value
+        else:
+            self._write(index, value)
+
+    def _write(self, index: int, value: Any) -> None:
+        """A write that is not the usual one, or wrong."""
+        self.check_open()
+        if index < 0 or (index >= self.size and not self.dynamic_size):
+            raise self._error(f"Tried to write to index {index} but array is not resizeable and size is: {self.size}")
+        if index >= self.size:
+            self.size = index + 1
+        shape = np.shape(value)
+        if not compatible_dims(self.element_dims, shape):
+            raise self._error(
+                f"Could not write to TensorArray index {index} because the value shape is {shape_text(shape)} which is incompatible "
+                f"with the TensorArray's inferred element shape: {shape_text(self.element_dims)} (consider setting infer_shape=False)."
+            )
+        if self.identical and not is_fully_defined(self.element_dims):
+            self.element_dims = shape
+            self.exact = shape if self.dtype.is_numpy_compatible else None
+        slot = self.slots.get(index)
+        if slot.__class__ is Read:
+            raise self._error(f"Could not write to TensorArray index {index} because it has already been read.")
+        if slot is None:
+            self.slots[index] = value
+            return
+        if not self.aggregates:
+            raise self._error(f"Could not write to TensorArray index {index} because it has already been written to.")
+        if slot.shape != shape:
+            raise self._error(
+                f"Could not aggregate to TensorArray index {index} because the existing shape is {shape_text(slot.shape)} but the new "
+                f"input shape is {shape_text(shape)}."
+            )
+        if slot.__class__ is Zeros:
+            self.slots[index] = value
+        else:
+            self.slots[index] = slot + value
+            # A sum of several writes has lost what each of them was.
+            self.gradients_disallowed = True
+
+    def write_rows(self, indices: Sequence[int], value: Any) -> None:
+        """Row i of `value` goes to slot indices[i]."""
+        if self._takes_rows(indices, value):
+            self.slots.update(zip(indices, value))
+            return
+        for i, index in enumerate(indices):
+            self.write(index, row(value, i))
+
+    def _takes_rows(self, indices: Sequence[int], value: Any) -> bool:
+        """Whether there is nothing to say about any of the rows."""
+        if value.dtype == object or not len(indices) or len(set(indices)) < len(indices) or min(indices) < 0 or max(indices) >= self.size:
+            return False
+        shape = value.shape[1:]
+        if self.closed or (self.exact != shape and (self.exact is not None or not compatible_dims(self.element_dims, shape))):
+            return False
+        if self.slots:
+            for index in indices:
+                slot = self.slots.get(index)
+                if slot is not None and not (slot.__class__ is Zeros and slot.shape == shape):
+                    return False
+        if self.identical and self.exact is None:
+            self.element_dims = self.exact = shape
+        return True
 
     # -- reading -------------------------------------------------------------------------------------------------------------
 
     def read(self, index: int) -> Any:
-        with self.lock:
-            self.check_open()
-            if not 0 <= index < self.size:
-                raise InvalidArgumentError(f"Tried to read from index {index} but array size is: {self.size}")
-            slot = self.slot(index)
-            if not slot.written:
-                if not is_fully_defined(self.element_dims):
-                    raise self._error(
-                        f"Could not read from TensorArray index {index}.  Furthermore, the element shape is not fully defined: "
-                        f"{shape_text(self.element_dims)}.  It is possible you are working with a resizeable TensorArray and stop_gradients is "
-                        "not allowing the gradients to be written.  If you set the full element_shape property on the forward TensorArray, the "
-                        "proper all-zeros tensor will be returned instead of incurring this error."
-                    )
-                slot.shape = self.element_dims  # type: ignore[assignment]
-                slot.written = True
-            if slot.cleared:
+        value = self.slots.get(index)
+        if value is None or value.__class__ in _MARKS:
+            value = self._unread(index)
+        self.slots[index] = Read(np.shape(value), None if self.clear_after_read else value)
+        return value
+
+    def _unread(self, index: int) -> Any:
+        """The value of a slot that is not simply written and unread."""
+        self.check_open()
+        if not 0 <= index < self.size:
+            raise InvalidArgumentError(f"Tried to read from index {index} but array size is: {self.size}")
+        slot = self.slots.get(index)
+        if isinstance(slot, Read):
+            if slot.value is None:
                 raise self._error(
                     f"Could not read index {index} twice because it was cleared after a previous read (perhaps try setting clear_after_read "
                     "= false?)."
                 )
-            if slot.value is None:
-                slot.value = zeros_of(slot.shape, self.dtype)
-            value = slot.value
-            slot.read = True
-            if self.clear_after_read:
-                slot.value = None
-                slot.cleared = True
-            return value
+            return slot.value
+        if slot is None and not is_fully_defined(self.element_dims):
+            raise self._error(
+                f"Could not read from TensorArray index {index}.  Furthermore, the element shape is not fully defined: "
+                f"{shape_text(self.element_dims)}.  It is possible you are working with a resizeable TensorArray and stop_gradients is "
+                "not allowing the gradients to be written.  If you set the full element_shape property on the forward TensorArray, the "
+                "proper all-zeros tensor will be returned instead of incurring this error."
+            )
+        return zeros_of(self.element_dims if slot is None else slot.shape, self.dtype)
+
+    def read_all(self, indices: Sequence[int]) -> list[Any]:
+        """The values of several slots, one after another."""
+        read = self.read
+        return [read(i) for i in indices]
 
     # -- gradients -----------------------------------------------------------------------------------------------------------
 
-    def gradient(self, name: str, prepend: tuple[int, ...] = ()) -> TensorArray:
-        """A new array for this one's gradients. This array's size is fixed from now on."""
-        with self.lock:
-            self.check_open()
-            if self.gradients_disallowed:
-                raise InvalidArgumentError(
-                    f"Unable to create a gradients TensorArray for {self.name}.  Perhaps you used the multiple_writes_aggregate flag on a "
-                    "previous write?  Gradient calculation is impossible when multiple writes are performed to the same index."
-                )
-            self.dynamic_size = False
-            dims = None if self.element_dims is None else (*prepend, *self.element_dims)
-            result = TensorArray(name, self.dtype, self.size, dims, identical=self.identical and not prepend, is_grad=True)
-            for index, mine in self.slots.items():
-                if mine.written:
-                    theirs = result.slot(index)
-                    theirs.shape = (*prepend, *mine.shape)  # type: ignore[misc]
-                    theirs.written = True
-            return result
+    def gradient(self, source: bytes, prepend: tuple[int, ...] = ()) -> TensorArray:
+        """The array for this one's gradients in one call of gradients(), named by `source`; made by whoever asks first. This array's size is fixed from then on."""
+        found = self.gradients.get(source)
+        if found is None:
+            found = self.gradients[source] = self._new_gradient(f"{self.name}@{source.decode()}", prepend)
+        return found
+
+    def _new_gradient(self, name: str, prepend: tuple[int, ...]) -> TensorArray:
+        self.check_open()
+        if self.gradients_disallowed:
+            raise InvalidArgumentError(
+                f"Unable to create a gradients TensorArray for {self.name}.  Perhaps you used the multiple_writes_aggregate flag on a "
+                "previous write?  Gradient calculation is impossible when multiple writes are performed to the same index."
+            )
+        self.dynamic_size = False
+        dims = None if self.element_dims is None else (*prepend, *self.element_dims)
+        result = TensorArray(name, self.dtype, self.size, dims, identical=self.identical and not prepend, is_grad=True)
+        result.slots = {index: Zeros((*prepend, *(slot.shape if slot.__class__ in _MARKS else np.shape(slot)))) for index, slot in self.slots.items()}
+        return result
 
 
 # -- what the kernels do with arrays --------------------------------------------------------------------------------------
@@ -234,7 +284,7 @@ def gather(array: TensorArray, indices: list[int], dtype: DType, element_dims: D
                 "are supported when packing zero-size TensorArrays."
             )
         return zeros_of((0, *element_dims), dtype)  # type: ignore[misc]
-    values = [array.read(i) for i in indices]
+    values = array.read_all(indices)
     first = np.shape(values[0])
     if not compatible_dims(element_dims, first):
         raise InvalidArgumentError(
@@ -261,7 +311,7 @@ def concat(array: TensorArray, dtype: DType, except0: Dims) -> list[Any]:
                 "shapes are supported when concatenating zero-size TensorArrays."
             )
         return [zeros_of((0, *except0), dtype), np.zeros([0], np.int64)]  # type: ignore[misc]
-    values = [array.read(i) for i in range(array.size)]
+    values = array.read_all(range(array.size))
     rest: tuple[int, ...] = ()
     for i, value in enumerate(values):
         shape = np.shape(value)
@@ -295,7 +345,7 @@ def unpack(array: TensorArray, value: Any, dtype: DType) -> None:
     _at_least_vector(value)
     if not array.dynamic_size and array.size != len(value):
         raise InvalidArgumentError(f"Input value must have first dimension equal to the array size ({len(value)} vs. {array.size})")
-    write_rows(array, range(len(value)), value)
+    array.write_rows(range(len(value)), value)
 
 
 def scatter(array: TensorArray, indices: list[int], value: Any, dtype: DType) -> None:
@@ -307,12 +357,7 @@ def scatter(array: TensorArray, indices: list[int], value: Any, dtype: DType) ->
     largest = max(indices, default=-1)
     if largest >= array.size and not array.dynamic_size:
         raise InvalidArgumentError(f"Max scatter index must be < array size ({largest} vs. {array.size})")
-    write_rows(array, indices, value)
-
-
-def write_rows(array: TensorArray, indices: Any, value: Any) -> None:
-    for i, index in enumerate(indices):
-        array.write(index, row(value, i))
+    array.write_rows(indices, value)
 
 
 def split(array: TensorArray, value: Any, lengths: Any, dtype: DType) -> None:
@@ -343,6 +388,6 @@ def as_list(name: str) -> Callable[[Any], list[int]]:
     def check(value: Any) -> list[int]:
         if np.ndim(value) != 1:
             raise InvalidArgumentError(f"Expected {name} to be a vector, but received shape: {shape_text(np.shape(value))}")
-        return [int(v) for v in value]
+        return value.tolist()
 
     return check

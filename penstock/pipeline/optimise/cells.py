@@ -17,7 +17,7 @@ from typing import Any
 from penstock import dtypes
 from penstock.graph.bind import engine_is_on
 from penstock.graph.ir import Graph, Operation, Tensor
-from penstock.pipeline.optimise.edit import Edit
+from penstock.pipeline.optimise.edit import CONTROL_FLOW, Edit
 from penstock.pipeline.optimise.steps import Step, find_step
 
 _CELLS = {"BlockLSTM": (b"cs", b"h"), "BlockLSTMV2": (b"cs", b"h"), "LSTMBlockCell": (b"cs", b"h"), "GRUBlockCell": (b"h",)}
@@ -36,7 +36,10 @@ def join_cells(graph: Graph, context: Any) -> Graph:
         elif op.type == "Mul" and (step := _step(op, context.targets)) is not None:
             steps[step.h] = step
     if steps:
-        _join(_sequences(steps), edit)
+        sequences = _sequences(steps)
+        if any(op.type in CONTROL_FLOW for op in graph):
+            sequences = [part for sequence in sequences for part in _alive_together(sequence)]
+        _join(sequences, edit)
     if not edit:
         return graph
     context.note(edit)
@@ -92,6 +95,41 @@ def _sequences(steps: dict[Tensor, Step]) -> list[list[Step]]:
     return found
 
 
+def _alive_together(sequence: list[Step]) -> list[list[Step]]:
+    """The sequence, cut where an input of a step may be dead although the steps before it ran."""
+    first = sequence[0]
+    known = _sources([first.x, first.c_prev, first.h_prev, first.w, first.b])
+    parts = [[first]]
+    for step in sequence[1:]:
+        found = _sources([step.x])
+        if found <= known:
+            parts[-1].append(step)
+        else:
+            known |= found
+            parts.append([step])
+    return parts
+
+
+def _sources(tensors: Iterable[Tensor]) -> set[Any]:
+    """By what these values may be dead: the sides of Switches, and outputs of Merges and the like."""
+    found: set[Any] = set()
+    stack: list[Tensor | Operation] = list(tensors)
+    seen: set[Operation] = set()
+    while stack:
+        item = stack.pop()
+        op = item.op if isinstance(item, Tensor) else item
+        if op.type == "Switch" and isinstance(item, Tensor):
+            found.add((op.inputs[1], item.value_index))  # all Switches of one predicate let the same side through
+        elif op.type in CONTROL_FLOW:
+            found.add(item)
+            continue
+        if op not in seen:
+            seen.add(op)
+            stack += op.inputs
+            stack += op.control_inputs
+    return found
+
+
 def _only_inside(before: Step, step: Step) -> bool:
     """Whether nothing but these two steps reads the state between them, and nobody waits for or asks for the output itself."""
     inside = {*before.inside, *step.inside}
@@ -107,10 +145,7 @@ def _join(sequences: list[list[Step]], edit: Edit) -> None:
         owners.update((op, sequence) for step in sequence for op in step.inside)
         head = last.h.op
         inputs = [*(step.x for step in sequence), first.c_prev, first.h_prev, first.w, first.b]
-        attrs = {
-            "N": len(sequence), "T": dtypes.float32, "order": list(first.order), "forget_bias": first.forget_bias,
-            "_fused_nodes": [(op.origin or op).name.encode() for step in sequence for op in step.inside],
-        }  # fmt: skip
+        attrs = {"N": len(sequence), "T": dtypes.float32, "order": list(first.order), "forget_bias": first.forget_bias}
         edit.retyped[head] = ("_LSTMSteps", inputs, attrs)
         outputs = [*(step.h for step in reversed(sequence[:-1])), last.c]
         made = [Tensor(head, i, t.dtype, t.dims) for i, t in enumerate(outputs, 1)]

@@ -6,12 +6,15 @@ makes a new graph of what the roots still need. The input graph is left alone, a
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from penstock.dtypes import DType
 from penstock.formats.attr_value import TensorAttr
 from penstock.graph.ir import Graph, Operation, Tensor
 from penstock.graph.opdef import OPS
+from penstock.graph.parts import Parts
 from penstock.graph.rewrite import Copier, add_controls, new_node
 
 CONTROL_FLOW = frozenset(
@@ -39,7 +42,9 @@ def is_pure(op: Operation) -> bool:
     return True
 
 
-_IMPURE = frozenset(("Placeholder", "PlaceholderV2", "_Arg", "_Retval", "NoOp", "Assert", "Print", "CheckNumerics", "CheckNumericsV2", "StatefulPartitionedCall"))
+_IMPURE = frozenset((
+    "Placeholder", "PlaceholderV2", "_Arg", "_Retval", "NoOp", "Assert", "Print", "CheckNumerics", "CheckNumericsV2", "StatefulPartitionedCall", "ReadFile", "MatchingFiles",
+))  # fmt: skip
 
 
 class Edit:
@@ -49,6 +54,7 @@ class Edit:
     controls    operation -> its new control inputs, where they change
     retyped     operation -> the type, inputs and attributes that it gets
     more_outputs  retyped operation -> tensors that stand for outputs which only its new type has
+    computes    retyped operation -> further operations that it computes, beside those whose values it gives
     why         what was done, one line each, for `explain`
     """
 
@@ -59,6 +65,7 @@ class Edit:
         self.controls: dict[Operation, list[Operation]] = {}
         self.retyped: dict[Operation, tuple[str, list[Tensor], dict]] = {}
         self.more_outputs: dict[Operation, list[Tensor]] = {}
+        self.computes: dict[Operation, list[Operation]] = {}
         self.why: list[str] = []
 
     def __bool__(self) -> bool:
@@ -89,13 +96,14 @@ class Edit:
         if not self and len(live) == len(self.graph):
             return self.graph
         copier = Copier(self.graph)
+        given = self._given_by() if self.retyped else {}
         for op in self.graph:
             if op not in live:
                 continue
             if op in self.constants:
                 self._constant(copier, op)
             elif op in self.retyped:
-                self._retype(copier, op)
+                self._retype(copier, op, given.get(op, ()))
             else:
                 copier.clone(op)
         return self._wire(copier)
@@ -133,12 +141,21 @@ class Edit:
         self._extra = getattr(self, "_extra", {})
         self._extra[op] = [copier.tensors[t].op for t in op.outputs[1:]]
 
-    def _retype(self, copier: Copier, op: Operation) -> None:
-        kind, _, attrs = self.retyped[op]
+    def _given_by(self) -> dict[Operation, list[Operation]]:
+        """Of each retyped operation, those whose values are read from it now."""
+        result: dict[Operation, list[Operation]] = {}
+        for old, new in self.redirect.items():
+            if new.op in self.retyped:
+                result.setdefault(new.op, []).append(old.op)
+        return result
+
+    def _retype(self, copier: Copier, op: Operation, given: Iterable[Operation]) -> None:
+        kind, inputs, attrs = self.retyped[op]
         graph = copier.graph
         new = Operation(graph, op.name, OPS[kind], attrs, graph._next_id, op.device)
         graph._next_id += 1
         new.origin = op.origin or op
+        new.parts = Parts([*given, *self.computes.get(op, ()), op], inputs)
         kept = op.outputs[:1] if new.op_def.plain_output else op.outputs  # further outputs that the new type lacks have no readers
         new.outputs = [Tensor(new, t.value_index, t.dtype, t.dims) for t in kept]
         for old in self.more_outputs.get(op, ()):

@@ -308,6 +308,7 @@ def _join(norm: _Norm, gradients: list[_Gradient], edit: Edit, context: Any, ord
         sums = [Tensor(head, i, dtypes.float32, depth) for i in (1, 2)]
         edit.retyped[head] = ("_LayerNormGrad", [g.dy, norm.x, norm.scale, mean, variance], numbers)
         edit.more_outputs[head] = sums
+        edit.computes[head] = g.inside
         if waits:
             edit.controls[head] = [*waits]
         for op, tensor in zip((g.dscale, g.doffset), sums, strict=True):

@@ -106,8 +106,7 @@ class _Chain:
         head = self.head
         attrs = {name: head.attrs[name] for name in _KEPT[head.type] if name in head.attrs}
         attrs.update(
-            num_args=len(self.args), fused_ops=[s.encode() for s in self.steps], epsilon=self.epsilon, leakyrelu_alpha=self.alpha,
-            _fused_nodes=[(op.origin or op).name.encode() for op in self.parts],
+            num_args=len(self.args), fused_ops=[s.encode() for s in self.steps], epsilon=self.epsilon, leakyrelu_alpha=self.alpha
         )  # fmt: skip
         if head.type == "Conv2D":
             attrs.update(TArgs=[t.dtype.base_dtype for t in self.args], num_host_args=0, filter_format=b"HWIO")
@@ -198,7 +197,7 @@ def _join_bias_gradients(graph: Graph, edit: Edit, context: Any) -> int:
         edit.redirect[bias.outputs[0]] = sums
         edit.more_outputs[op] = [sums]
         attrs = {k: v for k, v in op.attrs.items() if k != "explicit_paddings"}
-        edit.retyped[op] = (_WITH_BIAS, list(op.inputs), {**attrs, "_fused_nodes": [(o.origin or o).name.encode() for o in (op, bias)]})
+        edit.retyped[op] = (_WITH_BIAS, list(op.inputs), attrs)
         moved[bias] = dy.op
         count += 1
     for bias, source in moved.items():

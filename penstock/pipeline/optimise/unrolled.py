@@ -319,8 +319,7 @@ def _rewrite(layer: _Layer, edit: Edit) -> tuple[Operation, Operation]:
     forward, backward = last.h.op, layer.weights.parts[0]
     inputs = [*(step.x for step in steps), first.c_prev, first.h_prev, first.w, first.b]
     attrs = {"N": count, "T": dtypes.float32, "order": list(first.order), "forget_bias": first.forget_bias}
-    names = [(op.origin or op).name.encode() for step in steps for op in step.inside]
-    edit.retyped[forward] = ("_LSTMTraining", inputs, {**attrs, "_fused_nodes": names})
+    edit.retyped[forward] = ("_LSTMTraining", inputs, attrs)
     outputs = [*(step.h for step in reversed(steps[:-1])), last.c]
     made = [Tensor(forward, i, dtypes.float32, last.h.dims) for i in range(1, count + 1)]
     everything = Tensor(forward, count + 1, dtypes.float32, (count, *last.h.dims))  # type: ignore[misc]
@@ -329,8 +328,8 @@ def _rewrite(layer: _Layer, edit: Edit) -> tuple[Operation, Operation]:
     edit.more_outputs[forward] = [*made, everything, workspace]
 
     given = [*inputs, everything, made[-1], workspace, *(d for _, d in layer.dh), *layer.dc]
-    names = [(op.origin or op).name.encode() for one in slopes for op in one.inside]
-    more = {"M": len(layer.dh), "K": len(layer.dc), "dh_steps": [t for t, _ in layer.dh], "_fused_nodes": names}
+    edit.computes[backward] = [op for one in slopes for op in one.inside]
+    more = {"M": len(layer.dh), "K": len(layer.dc), "dh_steps": [t for t, _ in layer.dh]}
     edit.retyped[backward] = ("_LSTMTrainingGrad", given, {**attrs, **more})
     results: list[tuple[Tensor | None, Any]] = [(None, first.b.dims), *((one.dx, step.x.dims) for one, step in zip(slopes, steps, strict=True))]
     results += [(slopes[0].dh_prev, first.h.dims), (slopes[0].dc_prev, first.c.dims)]

@@ -18,7 +18,6 @@ from time import perf_counter_ns as clock
 from typing import TYPE_CHECKING, Any
 
 from penstock import errors
-from penstock.engines.interrupts import Uninterrupted
 from penstock.engines.python import parallel
 from penstock.engines.python.code import Blame, Cancelled, Code
 from penstock.engines.python.codegen import generate
@@ -28,7 +27,8 @@ from penstock.engines.xla.backend import is_deterministic, to_host
 from penstock.graph import spec
 from penstock.graph.ir import Operation
 from penstock.ops.context import DEAD, OpContext
-from penstock.runtime.kernels import read_ref, ref_inputs
+from penstock.ops.interrupts import Uninterrupted
+from penstock.runtime.kernels import changes_state, read_ref, ref_inputs
 from penstock.runtime.quiet import enter, leave
 from penstock.runtime.story import as_op_error, explain
 from penstock.runtime.threads import parallel_for, run_blocking
@@ -46,7 +46,6 @@ LARGE = 1 << 20
 """Elements of an array from which on even the first step is worth code."""
 HOT_NS = 300_000_000
 """Time that steps have spent in a program before XLA is tried on it: compiling takes about as long."""
-_UPDATES = ("Apply", "Assign", "ResourceApply", "ResourceSparseApply", "Scatter", "SparseApply")
 OFF, ON, EAGER = 0, 1, 2
 _OFF_TEXT = "generated code is switched off"
 
@@ -80,8 +79,7 @@ class CompiledProgram:
 
     def __init__(self, code: Code, n_args: int, devices: Sequence[Device] | None = None, nodes: Sequence[Any] = ()) -> None:
         self.code = code
-        # Ctrl-C waits for the end of a step that updates variables; one with loops may be long, and takes its chances.
-        self.writes = not code.has_loops and any(node.op.type.startswith(_UPDATES) for node in nodes)
+        self.writes = any(changes_state(node.op) for node in nodes)  # Ctrl-C waits for the end of the step, or of a round of its loops
         self.n_args = n_args
         self.devices = devices
         self.watch: HotWatch | None = None

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 from penstock import errors
 from penstock.engines.python.code import Cancelled
 from penstock.ops.context import DEAD, OpContext
+from penstock.ops.interrupts import Uninterrupted, deliver
 from penstock.runtime.cancellation import at_deadline
 from penstock.runtime.executor.completion import Completion, account, call_on_pool, doing, reason_of
 from penstock.runtime.executor.joined import together
@@ -73,7 +74,14 @@ class Driver:
     # -- the two ways to run ------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Runs the step in this thread; returns when it is over. Raises its error."""
+        """Runs the step in this thread; returns when it is over. Raises its error. Ctrl-C takes effect between two kernels, or in a round of a loop."""
+        with Uninterrupted(self._interrupted):
+            self._run_here()
+
+    def _interrupted(self) -> None:
+        self.post((None, lambda _: deliver(), None))
+
+    def _run_here(self) -> None:
         token = enter()
         self.thread = threading.get_ident()
         try:
@@ -110,6 +118,10 @@ class Driver:
         self._pump()
 
     def _pump(self) -> None:
+        with Uninterrupted(self._interrupted):
+            self._pump_on()
+
+    def _pump_on(self) -> None:
         token = enter()
         self.thread = threading.get_ident()
         drive = self._drive if self.step.collector is None else self._drive_traced

@@ -100,7 +100,7 @@ class _JoinedCompiler(Compiler):
             code = generate(nodes, "step", read_ref, offload=offload)
         except RecursionError:
             raise Unstructured("control flow is nested too deeply") from None
-        return CompiledProgram(code, self._n_args, [part.device for part in self._parts])
+        return CompiledProgram(code, self._n_args, [part.device for part in self._parts], nodes)
 
 
 class Part(NamedTuple):

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 from penstock import errors
 from penstock.graph.ir import Operation
 from penstock.ops.context import OpContext
-from penstock.runtime.kernels import ref_inputs
+from penstock.ops.interrupts import Uninterrupted
+from penstock.runtime.kernels import changes_state, ref_inputs
 from penstock.runtime.quiet import enter, leave
 from penstock.runtime.story import explain
 
@@ -35,7 +36,7 @@ _CONSTANTS = ("Const", "HostConst")
 class StraightProgram:
     """A partition as a list of calls."""
 
-    __slots__ = ("args", "n_args", "needs_ctx", "program", "retvals", "silent", "template")
+    __slots__ = ("args", "n_args", "needs_ctx", "program", "retvals", "silent", "template", "writes")
 
     def __init__(self) -> None:
         self.program: list[tuple] = []
@@ -44,10 +45,18 @@ class StraightProgram:
         self.retvals: list[tuple[int, int]] = []
         self.silent: list[NodePlan] = []  # nodes without a call: constants, arguments, results, NoOps
         self.needs_ctx = False
+        self.writes = False  # Ctrl-C waits for the end of the step
         self.n_args = 0
 
     def run(self, step: Any, device: Device) -> None:
         """Runs the step: arguments out of its call frame, results into it. Raises the first error."""
+        if self.writes:
+            with Uninterrupted():
+                self._run(step, device)
+        else:
+            self._run(step, device)
+
+    def _run(self, step: Any, device: Device) -> None:
         values = self.template.copy()
         frame = step.call_frame
         if self.args:
@@ -98,6 +107,10 @@ class StraightProgram:
 
     def run_traced(self, step: Any, device: Device, collector: Any) -> None:
         """As `run`, with a row of the collector per node. A loop of its own, so that `run` pays nothing for it."""
+        with Uninterrupted():
+            self._run_traced(step, device, collector)
+
+    def _run_traced(self, step: Any, device: Device, collector: Any) -> None:
         values = self.template.copy()
         frame = step.call_frame
         if len(frame.args) < self.n_args:
@@ -164,6 +177,7 @@ def straight_program(nodes: list[NodePlan], n_args: int) -> StraightProgram:
     """Lays out the program of a partition whose nodes are all synchronous."""
     program = StraightProgram()
     program.n_args = n_args
+    program.writes = any(changes_state(node.op) for node in nodes)
     template = program.template
     register_of: dict[tuple[Operation, int], int] = {}
     free_registers: list[int] = []

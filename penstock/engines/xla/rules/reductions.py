@@ -54,14 +54,22 @@ def _highest(dtype: Any) -> Any:
     return np.iinfo(dtype).max if dtype.kind in "iu" else np.inf
 
 
+def _extreme(x: Any, axes: Any, keep_dims: bool, initial: Any, combine: Callable[..., Any]) -> Any:
+    result = _folded(x, axes, keep_dims, initial, combine)
+    if is_int(x):
+        return result
+    with_nan = _folded(x != x, axes, keep_dims, False, lax.bitwise_or)  # on CPUs, XLA's own reduction may pass over NaNs
+    return jnp.where(with_nan, const(np.nan, x), result)
+
+
 @rule("Max")
 def _max(x: Any, axes: Any, *, keep_dims: bool) -> Any:
-    return _folded(x, axes, keep_dims, _lowest(x.dtype), lax.max)
+    return _extreme(x, axes, keep_dims, _lowest(x.dtype), lax.max)
 
 
 @rule("Min")
 def _min(x: Any, axes: Any, *, keep_dims: bool) -> Any:
-    return _folded(x, axes, keep_dims, _highest(x.dtype), lax.min)
+    return _extreme(x, axes, keep_dims, _highest(x.dtype), lax.min)
 
 
 @rule("All")

@@ -96,7 +96,8 @@ def adam_amsgrad(
 
 def adamax(var: Any, m: Any, v: Any, beta1_power: Any, lr: Any, beta1: Any, beta2: Any, epsilon: Any, grad: Any) -> Values:
     m = m + (grad - m) * (1 - beta1)
-    v = jnp.maximum(beta2 * v, jnp.abs(grad))
+    v, size = beta2 * v, jnp.abs(grad)
+    v = jnp.where(size > v, size, v)  # no maximum: a gradient that is NaN leaves it as it is
     return var - lr / (1 - beta1_power) * (m / (v + epsilon)), m, v
 
 
@@ -135,7 +136,7 @@ def add_sign(var: Any, m: Any, lr: Any, alpha: Any, sign_decay: Any, beta: Any, 
 
 def power_sign(var: Any, m: Any, lr: Any, logbase: Any, sign_decay: Any, beta: Any, grad: Any) -> Values:
     m = m * beta + grad * (1 - beta)
-    return var - lr * (jnp.exp(logbase * sign_decay * (jnp.sign(grad) * jnp.sign(m))) * grad), m
+    return var - lr * jnp.exp(logbase * sign_decay * (jnp.sign(grad) * jnp.sign(m))) * grad, m
 
 
 def proximal_gradient_descent(var: Any, alpha: Any, l1: Any, l2: Any, delta: Any) -> Values:

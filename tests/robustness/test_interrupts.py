@@ -1,0 +1,203 @@
+"""Ctrl-C at any moment: no variable gets lost, no lock stays held, the session can be used."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+PROGRAM = """
+import os, random, signal, sys, threading, time
+import numpy as np
+import penstock as tf
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+kind, wanted = sys.argv[1], int(sys.argv[2])
+places = 4 if kind == "four devices" else 1
+x = tf.placeholder(tf.float32, [4, 16])
+w = [tf.get_variable(f"w{i}", initializer=np.eye(16, dtype=np.float32) * 0.5, use_resource=i == 1) for i in range(2)]
+count = tf.get_variable("count", initializer=np.int64(0), dtype=tf.int64, trainable=False)
+h = x
+for i in range(2):
+    with tf.device(f"/cpu:{(i + 1) % places}"):
+        h = tf.tanh(tf.matmul(h, w[i]))
+if kind == "loops":
+    h = tf.while_loop(lambda i, a: i < 5, lambda i, a: (i + 1, tf.tanh(tf.matmul(a, w[1]))), [tf.constant(0), h])[1]
+with tf.device(f"/cpu:{3 % places}"):
+    step = tf.train.AdamOptimizer(0.001).minimize(tf.reduce_mean(tf.square(h - x)), count)
+if kind == "loops":
+    held = tf.get_variable("held", initializer=np.zeros(500, np.float32))
+    def body(i):
+        with tf.control_dependencies([held.assign_add(np.ones(500, np.float32))]):
+            return i + 1
+    step = tf.group(step, tf.while_loop(lambda i: i < 20, body, [tf.constant(0)], parallel_iterations=1))
+if kind == "queue":
+    queue = tf.FIFOQueue(9, [tf.float32], shapes=[[4, 16]])
+    fill = queue.enqueue(x)
+    with tf.control_dependencies([queue.dequeue()]):
+        with tf.control_dependencies([queue.enqueue(x)]):
+            step = tf.group(step, tf.no_op())
+feeds = {x: np.ones((4, 16), np.float32)}
+armed, over = False, False
+
+def press():
+    while not over:
+        time.sleep(random.random() * 0.004 + 0.0005)
+        if armed:
+            os.kill(os.getpid(), signal.SIGINT)
+
+def until_interrupted(sess):
+    global armed
+    try:
+        armed = True
+        while True:
+            sess.run(step, feeds)
+    except KeyboardInterrupt:
+        pass
+    finally:
+        armed = False
+
+def calmly(function):
+    # Those that were on their way when nobody was to press any more.
+    while True:
+        try:
+            return function()
+        except KeyboardInterrupt:
+            pass
+
+with tf.Session(config=tf.ConfigProto(device_count={"CPU": places})) as sess:
+    sess.run(tf.global_variables_initializer())
+    if kind == "queue":
+        sess.run(fill, feeds)
+    for _ in range(5):
+        sess.run(step, feeds)
+    threading.Thread(target=press, daemon=True).start()
+    for _ in range(wanted):
+        calmly(lambda: until_interrupted(sess))
+        calmly(lambda: time.sleep(0.002))
+        if kind == "queue" and not calmly(lambda: sess.run(queue.size())):
+            calmly(lambda: sess.run(fill, feeds))  # stopped between taking and putting
+        values = calmly(lambda: sess.run(tf.global_variables()))
+        assert all(np.isfinite(v).all() for v in values)
+    over = True
+    calmly(lambda: time.sleep(0.02))
+    other = threading.Thread(target=lambda: sess.run(step, feeds), daemon=True)
+    other.start()
+    other.join(20)
+    print("usable by other threads", not other.is_alive())
+"""
+
+SETTINGS = {
+    "plain": ("plain", {}),
+    "node by node": ("plain", {"PENSTOCK_REGIONS": "0"}),
+    "loops": ("loops", {"PENSTOCK_XLA": "0"}),
+    "loops, node by node": ("loops", {"PENSTOCK_REGIONS": "0"}),
+    "four devices": ("four devices", {}),
+    "queue": ("queue", {}),
+    "XLA": ("plain", {"PENSTOCK_XLA": "eager", "PENSTOCK_REGIONS": "eager"}),
+}
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_ctrl_c_at_any_moment(name):
+    kind, settings = SETTINGS[name]
+    if name == "XLA":
+        pytest.importorskip("jax")
+    env = {**os.environ, "PYTHONPATH": ROOT, "PENSTOCK_XLA": "0", **settings}
+    result = subprocess.run(
+        [sys.executable, "-X", "faulthandler", "-c", PROGRAM, kind, "60"], env=env, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert result.returncode == 0, result.stderr[-3000:]
+    assert result.stdout == "usable by other threads True\n"
+
+
+def run(program):
+    result = subprocess.run([sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": ROOT}, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert result.returncode == 0, result.stderr[-3000:]
+    return result.stdout
+
+
+BEGIN = """
+import os, signal, threading, time
+import numpy as np
+import penstock as tf
+signal.signal(signal.SIGINT, signal.default_int_handler)
+v = tf.get_variable("v", initializer=1.0)
+def press(*seconds):
+    for s in seconds:
+        threading.Timer(s, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+sess = tf.Session()
+sess.run(tf.global_variables_initializer())
+"""
+
+
+def test_functions_of_the_users_are_interrupted_as_ever():
+    program = BEGIN + """
+def slow(x):
+    time.sleep(20)
+    return x
+step = v.assign_add(tf.py_func(slow, [v], tf.float32))
+start = time.monotonic()
+press(0.2)
+try:
+    sess.run(step)
+except KeyboardInterrupt:
+    print("interrupted", time.monotonic() - start < 15, sess.run(v))
+"""
+    assert run(program) == "interrupted True 1.0\n"
+
+
+def test_an_endless_loop_that_updates_a_variable_ends():
+    program = BEGIN + """
+def body(i):
+    with tf.control_dependencies([v.assign_add(1.0)]):
+        return tf.identity(i)
+loop = tf.while_loop(lambda i: i >= 0, body, [tf.constant(0)])
+for _ in range(2):
+    press(0.2)
+    try:
+        sess.run(loop)
+    except KeyboardInterrupt:
+        print("interrupted", sess.run(v) > 1.0)
+"""
+    assert run(program) == "interrupted True\n" * 2
+
+
+def test_a_handler_that_does_not_raise_lets_the_step_go_on():
+    program = BEGIN + """
+came = []
+signal.signal(signal.SIGINT, lambda number, frame: came.append(number))
+n = tf.placeholder(tf.int32, [])
+def body(i):
+    with tf.control_dependencies([v.assign_add(1.0)]):
+        return i + 1
+loop = tf.while_loop(lambda i: i < n, body, [tf.constant(0)])
+press(0.05)
+while not came:
+    print(end=str(sess.run(loop, {n: 50000}))[50:])
+print(came, sess.run(v) % 50000, signal.getsignal(signal.SIGINT).__name__)
+"""
+    assert run(program) == "[2] 1.0 <lambda>\n"
+
+
+def test_who_presses_again_does_not_wait():
+    """A kernel that updates a variable does not end, for whatever reason."""
+    program = BEGIN + """
+from penstock.ops import interrupts
+start = time.monotonic()
+press(0.1, 1.5)
+try:
+    with interrupts.Uninterrupted():
+        try:
+            time.sleep(20)
+        except KeyboardInterrupt:
+            print("at once", 1.3 < time.monotonic() - start < 15)
+except KeyboardInterrupt:
+    print("not twice")
+print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)
+"""
+    assert run(program) == "at once True\nTrue\n"
