@@ -185,3 +185,23 @@ def test_both_operands_are_broadcast(way):
     got = run(way, [z, a * b], {x: data, y: data * 2}, times=3)
     np.testing.assert_allclose(got[0], np.broadcast_to(t * s + 1 + t - s, (2, 3)), rtol=1e-5)
     np.testing.assert_allclose(got[1], np.broadcast_to(t * s, (2, 3)), rtol=1e-5)
+
+
+@pytest.mark.parametrize("taken", [True, False])
+def test_a_branch_that_goes_on_where_another_ended(way, taken):
+    """What one side keeps for later has no value when the other side was taken, so it cannot be handed to a program."""
+    x = tf.placeholder(tf.float32, [3])
+    pred = tf.placeholder(tf.bool, [])
+    off, on = tf.raw_ops.Switch(data=x, pred=pred)
+    kept = tf.sin(on)
+    first = tf.raw_ops.Merge(inputs=[tf.cos(off) * 2.0, tf.tanh(kept) + kept])[0]
+    text = tf.strings.to_number(tf.as_string(first))  # not for XLA: the branch ends here
+    off_2, on_2 = tf.raw_ops.Switch(data=text, pred=pred)
+    second = tf.raw_ops.Merge(inputs=[tf.exp(off_2) - 1.0, tf.exp(-kept * kept) + on_2 * kept + tf.sqrt(kept)])[0]
+    data = np.array([0.25, 0.5, 1.0], np.float32)
+    k = np.sin(data)
+    got = run(way, [first, tf.tanh(second) * 2.0 + tf.abs(second)], {x: data, pred: taken}, times=3)
+    one = np.tanh(k) + k if taken else np.cos(data) * 2
+    two = np.exp(-k * k) + one * k + np.sqrt(k) if taken else np.exp(one) - 1
+    np.testing.assert_allclose(got[0], one, rtol=1e-5)
+    np.testing.assert_allclose(got[1], np.tanh(two) * 2 + np.abs(two), rtol=1e-4)

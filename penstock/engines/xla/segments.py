@@ -50,6 +50,7 @@ class Policy:
         self.stacks: set[Operation] = set()  # nodes of stacks and TensorArrays that nobody outside of the program knows
         self.arrays: dict[Operation, Tensor] = {}  # which of these are nodes of TensorArrays, and their handles
         self.leaky: set[int] = set()  # ids of branches whose sides compute what is read outside of them
+        self.leaked: set[Tensor] = set()  # what is read so: there is no value if the other side was taken
 
     def lowers(self, node: Any) -> bool:
         """Whether the node may be part of a program, as far as it alone is concerned."""
@@ -150,7 +151,7 @@ def find_segments(
 ) -> list:
     """The block with segments in it. `results` are read after it; `constants` need not be handed in."""
     known = set(constants)
-    policy.leaky = _leaky(block, root, results)
+    policy.leaky, policy.leaked = _leaky(block, root, results)
     stacks = {**_stacks(block, root, constants, results, policy), **_arrays(block, root, results, policy)}
     policy.arrays = {op: handle for handle, ops in stacks.items() if handle.op.type == NEW for op in ops}
     while True:
@@ -170,8 +171,8 @@ def find_segments(
     return _completed(new, root, known, readers)
 
 
-def _leaky(block: list, root: Callable[[Tensor], Tensor], results: Sequence[Tensor]) -> set[int]:
-    """Branches that another branch on the same predicate goes on where they ended."""
+def _leaky(block: list, root: Callable[[Tensor], Tensor], results: Sequence[Tensor]) -> tuple[set[int], set[Tensor]]:
+    """Branches that another branch on the same predicate goes on where they ended, and the values that pass from one to the other."""
     made_in: dict[Tensor, tuple[int, ...]] = {}
     read_in: list[tuple[Tensor, tuple[int, ...]]] = [(root(t), ()) for t in results]
 
@@ -184,7 +185,8 @@ def _leaky(block: list, root: Callable[[Tensor], Tensor], results: Sequence[Tens
                 walk(inner, (*around, id(statement)) if isinstance(statement, Branch) else around)
 
     walk(block, ())
-    return {branch for tensor, around in read_in for branch in made_in.get(tensor, ()) if branch not in around}
+    found = [(branch, tensor) for tensor, around in read_in for branch in made_in.get(tensor, ()) if branch not in around]
+    return {branch for branch, _ in found}, {tensor for _, tensor in found}
 
 
 def _arrays(block: list, root: Callable[[Tensor], Tensor], results: Sequence[Tensor], policy: Policy) -> dict[Tensor, list[Operation]]:
@@ -442,6 +444,8 @@ def _lowers(statement: Any, root: Callable[[Tensor], Tensor], policy: Policy) ->
     if isinstance(statement, (Branch, Loop)):
         inside = [s for s in everything([statement]) if s is not statement]
         if any(_asker(s) in policy.excluded for s in (statement, *inside)):
+            return False
+        if policy.leaked and any(root(t) in policy.leaked for s in inside for t in reads(s)):
             return False
         for part in inside:
             if isinstance(part, Call):
