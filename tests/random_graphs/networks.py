@@ -59,11 +59,11 @@ class Weights:
         shown = [tf.convert_to_tensor(g) if not isinstance(g, tf.IndexedSlices) else g.values for g in found[len(self.uses) :] if g is not None]
         shown += [g.values if isinstance(g, tf.IndexedSlices) else g for g, _ in mine if g is not None and m.chance(0.3)]
         # A reference variable is read wherever its value is used: nothing built later may do that, once there is an update.
-        sealed = [tf.stop_gradient(y) for y in results] if self.variables and not self.resource and not self.snapshots else results
+        is_shut = bool(self.variables) and not self.resource and not self.snapshots
         if self.variables and m.chance(0.85):
             self._update([(g, v) for g, v in mine if g is not None], [*results, *shown])
-        for y in [*sealed, *shown]:
-            m.add(y)
+        for y in [*results, *shown]:
+            m.add(tf.stop_gradient(y) if is_shut else y)
 
     def _update(self, pairs: Sequence[tuple[Any, Variable]], before: Sequence[Any]) -> None:
         m, tf = self.m, self.m.tf
