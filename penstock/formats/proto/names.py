@@ -206,6 +206,7 @@ MODULE_OF = {
     "TrackableObjectGraph": "checkpoint_pb2",
     "TupleValue": "saved_model_pb2",
     "TypeSpecProto": "saved_model_pb2",
+    "UniformQuantizedConvolutionDimensionNumbersAttr": "quantization_pb2",
     "ValuesDef": "saved_model_pb2",
     "VarLenFeatureProto": "example_pb2",
     "VariableAggregation": "saved_model_pb2",

@@ -205,6 +205,7 @@ from penstock.formats.proto.cluster_pb2 import TracingResponse as TracingRespons
 from penstock.formats.proto.checkpoint_pb2 import TrackableObjectGraph as TrackableObjectGraph
 from penstock.formats.proto.saved_model_pb2 import TupleValue as TupleValue
 from penstock.formats.proto.saved_model_pb2 import TypeSpecProto as TypeSpecProto
+from penstock.formats.proto.quantization_pb2 import UniformQuantizedConvolutionDimensionNumbersAttr as UniformQuantizedConvolutionDimensionNumbersAttr
 from penstock.formats.proto.saved_model_pb2 import ValuesDef as ValuesDef
 from penstock.formats.proto.example_pb2 import VarLenFeatureProto as VarLenFeatureProto
 from penstock.formats.proto.saved_model_pb2 import VariableAggregation as VariableAggregation

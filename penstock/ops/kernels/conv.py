@@ -71,7 +71,7 @@ def _plain(x: np.ndarray, slides: Sequence[Slide]) -> np.ndarray:
 # The three products, channels last, one group
 
 
-def _correlate(x: np.ndarray, w: np.ndarray, slides: Sequence[Slide]) -> np.ndarray:
+def correlate(x: np.ndarray, w: np.ndarray, slides: Sequence[Slide]) -> np.ndarray:
     shape = (x.shape[0], *(s.out for s in slides), w.shape[-1])
     flat = w.reshape(-1, w.shape[-1])
     if 0 in shape or not flat.size:
@@ -108,7 +108,7 @@ def _input_gradient(dy: np.ndarray, w: np.ndarray, slides: Sequence[Slide]) -> n
         flipped = np.ascontiguousarray(np.flip(w, axes).swapaxes(-1, -2))
         if all(s.is_plain for s in slides):
             return np.matmul(dy.reshape(-1, dy.shape[-1]), flipped.reshape(-1, depth)).reshape(shape)
-        return _correlate(dy, flipped, reverse)
+        return correlate(dy, flipped, reverse)
     reach = [max(s.reach, s.before + s.size) for s in slides]
     dx = np.zeros((shape[0], *reach, depth), dy.dtype)
     flat = w.reshape(-1, w.shape[-1]).T
@@ -136,9 +136,9 @@ def _split(x: np.ndarray, groups: int, index: int) -> np.ndarray:
 def _forward(x: np.ndarray, w: np.ndarray, slides: Sequence[Slide], lay: Layout, groups: int) -> np.ndarray:
     wide, filters = to_last(x, lay), np.ascontiguousarray(widen(w))
     if groups == 1:
-        return from_last(_correlate(wide, filters, slides), lay, x.dtype)
+        return from_last(correlate(wide, filters, slides), lay, x.dtype)
     parts = [
-        _correlate(_split(wide, groups, i), np.ascontiguousarray(_split(filters, groups, i)), slides)
+        correlate(_split(wide, groups, i), np.ascontiguousarray(_split(filters, groups, i)), slides)
         for i in range(groups)
     ]
     return from_last(np.concatenate(parts, -1), lay, x.dtype)

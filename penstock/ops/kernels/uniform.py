@@ -52,14 +52,23 @@ def dequantize(x: Any, scales: Any, zero_points: Any, *, quantization_axis: int)
 
 
 def multiplied(x: Any, factor: Any) -> np.ndarray:
-    """Whole numbers times `factor`, a float64 that may broadcast, rounded."""
+    """Whole numbers times `factor`, a float64 that may broadcast, rounded; what int32 cannot hold is its least or largest."""
+    if not np.all(np.isfinite(factor)):
+        raise InvalidArgumentError(f"double_multiplier must be a poisitive finite number. Given {np.max(factor):g}")
     part, exponent = np.frexp(factor)
     fixed = np.rint(part * 2.0**31).astype(np.int64)
     over = fixed == 1 << 31
     fixed, exponent = np.where(over, fixed // 2, fixed), exponent + over
     fixed, exponent = np.where(exponent < -31, 0, fixed), np.where(exponent < -31, 0, exponent)
+    fixed, exponent = np.where(exponent > 30, (1 << 31) - 1, fixed), np.minimum(exponent, 30)
     places = 31 - exponent.astype(np.int64)
-    return (x * fixed + (np.int64(1) << places - 1)) >> places
+    return np.clip((x * fixed + (np.int64(1) << places - 1)) >> places, -(1 << 31), (1 << 31) - 1)
+
+
+def limited(x: Any, low: int, high: int) -> np.ndarray:
+    """Whole numbers with a zero point added, as int32 within bounds; a zero point far away makes them wrap around, as in TF."""
+    least, largest = (np.int32(max(-(1 << 31), min(end, (1 << 31) - 1))) for end in (low, high))
+    return np.minimum(np.maximum(x.astype(np.int32), least), largest)
 
 
 def _moved(x: Any, source: tuple[Any, Any], target: tuple[Any, Any]) -> np.ndarray:
@@ -73,7 +82,7 @@ def requantize(x: Any, input_scales: Any, input_zero_points: Any, output_scales:
         raise InvalidArgumentError("If input and output is both per-axis quantized, the quantization axis must be same.")
     source = _parameters("input_", x, input_scales, input_zero_points, input_quantization_axis)
     target = _parameters("output_", x, output_scales, output_zero_points, output_quantization_axis)
-    return np.clip(_moved(x, source, target), output_quantization_min_val, output_quantization_max_val).astype(Tout.np)
+    return limited(_moved(x, source, target), output_quantization_min_val, output_quantization_max_val).astype(Tout.np, copy=False)
 
 
 def add(x: Any, y: Any, x_scales: Any, x_zeros: Any, y_scales: Any, y_zeros: Any, out_scales: Any, out_zeros: Any, *, lhs_quantization_axis: int,
@@ -110,7 +119,7 @@ def dot(x: Any, y: Any, x_scales: Any, x_zeros: Any, y_scales: Any, y_zeros: Any
     total = np.matmul((x - x_zero).astype(np.float64), (y - y_zero).astype(np.float64)).astype(np.int64)
     target = _parameters("output_", total, out_scales, out_zeros, output_quantization_axis)
     factor = (np.asarray(x_scale, np.float64) * np.asarray(y_scale, np.float64)) / np.asarray(target[0], np.float64)
-    return np.clip(multiplied(total, factor) + target[1], output_quantization_min_val, output_quantization_max_val).astype(Tout.np)
+    return limited(multiplied(total, factor) + target[1], output_quantization_min_val, output_quantization_max_val).astype(Tout.np, copy=False)
 
 
 def dot_hybrid(x: Any, y: Any, scales: Any, zero_points: Any, *, rhs_quantization_axis: int) -> Any:
@@ -120,10 +129,16 @@ def dot_hybrid(x: Any, y: Any, scales: Any, zero_points: Any, *, rhs_quantizatio
     if x.shape[1] != y.shape[0]:
         raise InvalidArgumentError(f"lhs.dim_size(1) and rhs.dim_size(0) must be equal, given {x.shape[1]} and {y.shape[0]}")
     scale, zero = _parameters("rhs_", y, scales, zero_points, rhs_quantization_axis)
+    rows, step = byte_rows(x)
+    total = np.matmul(rows, (y - zero).astype(np.float64))
+    return (total * step[:, None]).astype(_F) * scale
+
+
+def byte_rows(x: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Each row of a float matrix in steps of its own range over 255, as whole numbers in float64; and the steps."""
     low, high = np.minimum(x.min(1, initial=0), 0).astype(np.float64), np.maximum(x.max(1, initial=0), 0).astype(np.float64)
     step = (high - low) / 255.0
     some = np.where(step > 0, step, 1.0)
     at_zero = np.where(step > 0, np.rint(-128 - low / some), 0.0)[:, None]
     rows = np.clip(np.floor(x * (1.0 / some).astype(_F)[:, None] + _F(0.5)) + at_zero, -128, 127) - at_zero
-    total = np.matmul(rows.astype(np.float64), (y - zero).astype(np.float64))
-    return (total * step[:, None]).astype(_F) * scale
+    return rows.astype(np.float64), step
