@@ -1,12 +1,14 @@
-"""Variables that one compiled program updates step after step, held together between its steps.
+"""Variables whose values compiled programs hold between their steps.
 
-To take a training step's variables one by one (lock, look whether somebody else sees the value, make the variable empty, put the new value, unlock)
-costs more than the rest of what Python does for the step. So the program keeps all new values in a `Bundle`, and the variables only say in which.
-Whoever else reads or writes one of them unties the bundle first: every variable gets its value back, and the next step takes them one by one again.
-Nobody can see an array in a bundle, so that it may always be written over.
+A program on this CPU keeps a variable's value as an array of its own, which it updates in place (`HeldRef`). To take a training step's variables one by
+one (lock, look whether somebody else sees the value, make the variable empty, put the new value, unlock) costs more than the rest of what
+Python does for the step. So a program keeps all new values in a `Bundle`, and the variables only say in which. Whoever else reads or writes one of
+them unties the bundle first: every variable gets its value back, and the next step takes them one by one again. Nobody can see an array in a
+bundle, so that it may always be written over.
 
-Locks: a bundle's own lock comes last. A step on a bundle holds that one alone; whoever unties may hold locks of variables; to tie, the locks of the
-variables are held.
+Locks: what a variable holds changes under its own lock, but for a bundle that gives values back: that happens under the bundle's. A bundle's lock comes
+last: a step on a bundle holds that one alone, whoever unties may hold locks of variables, and to tie, the locks of all its variables are held. A reader
+may be halfway through `value` while the variable's class changes, so both classes look again, with the lock, at whatever they find.
 """
 
 from __future__ import annotations
@@ -17,20 +19,66 @@ from typing import Any
 
 import numpy as np
 
-from penstock.ops.resources import HeldRef, Ref, put_raw, raw_value
+from penstock.ops.resources import Ref
+
+_RAW: Any = Ref.__dict__["value"]
+raw_value: Callable[[Ref], Any] = _RAW.__get__
+"""What the variable holds, in whatever form."""
+put_raw: Callable[[Ref, Any], None] = _RAW.__set__
+"""Makes something the variable's value, in whatever form. Call with the lock held; see `hold`."""
+
+
+class HeldRef(Ref):
+    """A variable whose value a compiled program on this CPU holds. Whoever asks for the value gets it as NumPy's, without a copy, and from then on it is a plain
+    variable again."""
+
+    __slots__ = ()
+    _for_others = staticmethod(np.asarray)
+
+    @property
+    def value(self) -> Any:
+        raw = raw_value(self)
+        if raw is None or raw.__class__ is np.ndarray:
+            return raw
+        with self.lock:
+            if not isinstance(self, HeldRef):  # somebody else was quicker
+                return self.value
+            raw = untied(self)
+            if raw is not None and raw.__class__ is not np.ndarray:
+                raw = self._for_others(raw)
+            put_raw(self, raw)
+            self.__class__ = Ref  # type: ignore[assignment]
+            return raw
+
+    @value.setter
+    def value(self, new: Any) -> None:
+        untied(self)
+        put_raw(self, new)
+        self.__class__ = Ref  # type: ignore[assignment]
+
+
+class DeviceHeldRef(HeldRef):
+    """A variable whose value a program on an accelerator holds. Whoever asks gets the device's array."""
+
+    __slots__ = ()
+    _for_others = staticmethod(lambda raw: raw)
+
+
+def hold(ref: Ref, value: Any) -> None:
+    """Makes an array of a compiled program the variable's value. Call with the lock held."""
+    ref.__class__ = HeldRef
+    put_raw(ref, value)
 
 
 class Bundle:
-    """The values of `refs`, in the same order or as `split` finds them, or None where the variables have them. `give` hands a variable its
-    value back."""
+    """The values of `refs`, in the same order or as `split` finds them, or None where the variables have them. `kind` is the variables' class
+    meanwhile."""
 
-    __slots__ = ("give", "lock", "refs", "split", "values")
+    __slots__ = ("kind", "lock", "refs", "split", "values")
 
-    def __init__(
-        self, refs: Sequence[Ref], give: Callable[[Ref, Any], None], split: Callable[[Sequence[Any]], Sequence[Any]] | None = None
-    ) -> None:
+    def __init__(self, refs: Sequence[Ref], kind: type[HeldRef], split: Callable[[Sequence[Any]], Sequence[Any]] | None = None) -> None:
         self.refs = refs
-        self.give = give
+        self.kind = kind
         self.split = split
         self.lock = threading.RLock()
         self.values: Sequence[Any] | None = None
@@ -40,7 +88,7 @@ class Bundle:
         with self.lock:
             self.values = values
             for ref in self.refs:
-                ref.__class__ = BundledRef
+                ref.__class__ = self.kind
                 put_raw(ref, self)
 
     def untie(self) -> None:
@@ -52,25 +100,7 @@ class Bundle:
                     values = self.split(values)
                 self.values = None
                 for ref, value in zip(self.refs, values):
-                    self.give(ref, value)
-
-
-class BundledRef(Ref):
-    """A variable whose value is in a bundle."""
-
-    __slots__ = ()
-
-    @property
-    def value(self) -> Any:
-        held = untied(self)
-        # Between two steps of `give`, or of `tie`: the value is there, the class is not yet.
-        return np.asarray(held) if self.__class__ is BundledRef and held is not None else self.value
-
-    @value.setter
-    def value(self, new: Any) -> None:
-        untied(self)
-        put_raw(self, new)
-        self.__class__ = Ref  # type: ignore[assignment]
+                    put_raw(ref, value)
 
 
 def untied(ref: Ref) -> Any:
@@ -80,15 +110,3 @@ def untied(ref: Ref) -> Any:
         held.untie()
         held = raw_value(ref)
     return held
-
-
-def give_back(ref: Ref, value: Any) -> None:
-    """How a variable of an accelerator gets its value back: as it is."""
-    put_raw(ref, value)
-    ref.__class__ = Ref
-
-
-def give_to_hold(ref: Ref, value: Any) -> None:
-    """How a variable of a CPU does: NumPy's view of it is made when somebody asks (`HeldRef`)."""
-    put_raw(ref, value)
-    ref.__class__ = HeldRef

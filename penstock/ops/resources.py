@@ -183,45 +183,6 @@ class Ref:
         return f"<Ref {self.name} {self.dtype.name} {'uninitialized' if self.value is None else np.shape(self.value)}>"
 
 
-_RAW: Any = Ref.__dict__["value"]
-
-
-class HeldRef(Ref):
-    """A variable whose value a compiled program on this CPU holds as an array of its own. Whoever asks for the value gets it as NumPy's, without a
-    copy, and from then on it is a plain variable again."""
-
-    __slots__ = ()
-
-    @property
-    def value(self) -> Any:
-        raw = _RAW.__get__(self)
-        if raw is None or raw.__class__ is np.ndarray:
-            return raw
-        with self.lock:
-            raw = _RAW.__get__(self)
-            if raw is not None and raw.__class__ is not np.ndarray:
-                raw = np.asarray(raw)
-                self.value = raw
-        return raw
-
-    @value.setter
-    def value(self, new: Any) -> None:
-        _RAW.__set__(self, new)
-        self.__class__ = Ref  # type: ignore[assignment]
-
-
-raw_value: Callable[[Ref], Any] = _RAW.__get__
-"""What the variable holds, in whatever form."""
-put_raw: Callable[[Ref, Any], None] = _RAW.__set__
-"""Makes something the variable's value, in whatever form. Call with the lock held; see `hold`."""
-
-
-def hold(ref: Ref, value: Any) -> None:
-    """Makes an array of a compiled program the variable's value. Call with the lock held."""
-    ref.__class__ = HeldRef
-    _RAW.__set__(ref, value)
-
-
 class Owned:
     """`with Owned(a, b) as (x, y):` locks the variables and hands out their arrays to write into."""
 

@@ -236,3 +236,18 @@ def test_products_that_come_late_hide_nothing(rows, make, special, monkeypatch):
     for x, y in zip(got, trained(), strict=True):
         np.testing.assert_allclose(x, y, rtol=1e-3, atol=1e-4)
         assert np.array_equal(np.isnan(x), np.isnan(y))
+
+
+@pytest.mark.parametrize("use_resource", [False, True])
+@pytest.mark.parametrize("shape", [(), (1,), (0,), (3,)])
+@pytest.mark.parametrize("name", [n for n in dir(tf.train) if n.endswith("Optimizer") and n not in ("Optimizer", "SyncReplicasOptimizer", "AdagradDAOptimizer")])
+def test_every_optimizer_trains_single_numbers_and_nothing(name, shape, use_resource):
+    optimizer = getattr(tf.train, name)(*((0.1, 0.9) if name == "MomentumOptimizer" else (0.1,)))
+    w = tf.get_variable("w", initializer=np.full(shape, 0.5, S), use_resource=use_resource)
+    train = optimizer.minimize(tf.reduce_sum((w - 3.0) ** 2))
+    with tf.Session() as sess:
+        sess.run(tf.global_variables_initializer())
+        for _ in range(4):
+            sess.run(train)
+        value = sess.run(w)
+    assert value.shape == shape and (value > 0.5).all() and (value < 6).all()

@@ -16,7 +16,7 @@ from penstock.engines.xla import backend
 from penstock.engines.xla.pace import TooLong, run
 from penstock.engines.xla.program import KNOWN_SIZE, Compiled, Given, Program, dtype_of
 from penstock.graph.ir import Tensor
-from penstock.ops.bundles import Bundle, give_back, untied
+from penstock.ops.bundles import Bundle, DeviceHeldRef, HeldRef, untied
 from penstock.ops.interrupts import Uninterrupted
 from penstock.ops.random import generator
 from penstock.ops.resource_variables import find_or_create
@@ -43,7 +43,7 @@ class DeviceProgram(Program):
         self.known_inputs |= more
         return found
 
-    _give = staticmethod(give_back)
+    _held: type[HeldRef] = DeviceHeldRef
 
     def __call__(self, ctx: Any, stop: Any, *inputs: Any) -> tuple:
         last = self._last
@@ -127,7 +127,7 @@ class DeviceProgram(Program):
     def _bundle(self, form: Compiled, written: list[Ref], donated: list[Ref]) -> Bundle | None:
         if form.pace is not None or form.doubtful or not written or written != donated:
             return None
-        return Bundle(written, self._give, form.pack and form.pack.split)
+        return Bundle(written, self._held, form.pack and form.pack.split)
 
     def _run(self, plan: Plan, values: list[Any], stop: Any) -> tuple:
         try:

@@ -16,8 +16,8 @@ from penstock.engines.xla.device import ALONE, ALONE_IN_A_LIST, Changed, DeviceP
 from penstock.engines.xla.pace import TooLong, run
 from penstock.engines.xla.program import MOST_SHAPES, Compiled, Given, Program
 from penstock.graph import spec
-from penstock.ops.bundles import Bundle, give_to_hold, untied
-from penstock.ops.resources import HeldRef, Ref, hold, put_raw
+from penstock.ops.bundles import Bundle, HeldRef, hold, put_raw, untied
+from penstock.ops.resources import Ref
 
 _HOST, _XLA = "host", "xla"
 JAX_ERRORS = (RuntimeError, TypeError)
@@ -213,7 +213,7 @@ class HotStateProgram(DeviceProgram):
 
     reports = True
     TRIALS = 8
-    _give = staticmethod(give_to_hold)
+    _held: type[HeldRef] = HeldRef
     packs = False
     _watched: Contest | None = None
     """The contest in which XLA's form has its turns now, or that is to be looked at again some steps later."""

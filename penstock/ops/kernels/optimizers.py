@@ -129,7 +129,7 @@ def adam(var: Array, m: Array, v: Array, beta1_power: Any, beta2_power: Any, lr:
     one = _one(var)
     alpha = adam_rate(lr, beta1_power, beta2_power)
     rest = one - beta1
-    temp = grad - m
+    temp = np.subtract(grad, m, out=np.empty_like(m))  # an array, for a single number too
     temp *= rest
     m += temp
     np.multiply(grad, grad, out=temp)
@@ -170,7 +170,7 @@ def adamax(
 
 
 def rmsprop(var: Array, ms: Array, mom: Array, lr: Any, rho: Any, momentum: Any, epsilon: Any, grad: Array) -> None:
-    temp = grad * grad
+    temp = np.multiply(grad, grad, out=np.empty_like(ms))  # an array, for a single number too
     temp -= ms
     temp *= _one(var) - rho
     ms += temp
