@@ -1,8 +1,8 @@
-"""Ctrl-C while variables are being updated: a value that is taken out of its variable, to be written into, must come back.
+"""Ctrl-C, and other signals, while variables are being updated: a value that is taken out of its variable, to be written into, must come back.
 
-Python raises KeyboardInterrupt between any two instructions of the main thread. Around what must not end like that, the signal is only noted
-(`Uninterrupted`), and takes effect when the block is left, or at a place inside where an error may be raised as well (`deliver`): a round of a loop.
-Who presses Ctrl-C again, `PATIENCE` seconds later, does not want to wait for that.
+Python calls the handler of a signal between any two instructions of the main thread, and it may raise: KeyboardInterrupt, a timeout, SystemExit.
+Around what must not end like that, signals are only noted (`Uninterrupted`), and take effect when the block is left, or at a place inside where an error
+may be raised as well (`deliver`): a round of a loop. Who presses Ctrl-C again, `PATIENCE` seconds later, does not want to wait for that.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 try:
@@ -22,7 +22,8 @@ try:
 except ImportError:
     _signal = signal
 _get_handler, _set_handler = _signal.getsignal, _signal.signal
-_SIGINT = int(signal.SIGINT)
+_NAMES = ("SIGINT", "SIGTERM", "SIGALRM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGVTALRM", "SIGPROF")
+_NUMBERS = tuple(int(getattr(signal, name)) for name in _NAMES if hasattr(signal, name))
 _ident = threading.get_ident
 
 came: list[tuple[int, FrameType | None]] = []
@@ -30,7 +31,8 @@ came: list[tuple[int, FrameType | None]] = []
 PATIENCE = 1.0
 _since = 0.0  # when the first of them came
 _listeners: list[Callable[[], Any]] = []
-_handler: Any = None  # what the signal was for before the outermost block
+_handlers: dict[int, Any] = {}
+"""What the signals were for before the outermost block; empty outside of one."""
 _main = threading.main_thread().ident
 
 
@@ -48,7 +50,7 @@ def _note(number: int, frame: FrameType | None) -> None:
     now = time.monotonic()
     if came and now - _since > PATIENCE:
         came.clear()
-        _handler(number, frame)
+        _handlers[number](number, frame)
         return
     if not came:
         _since = now
@@ -58,8 +60,8 @@ def _note(number: int, frame: FrameType | None) -> None:
 
 
 class Uninterrupted:
-    """Around what must not end halfway: Ctrl-C takes effect when the block is left, or at `deliver` inside of it. `listener` is called, in the main
-    thread, when it comes."""
+    """Around what must not end halfway: signals take effect when the block is left, or at `deliver` inside of it. `listener` is called, in the main
+    thread, when one comes."""
 
     __slots__ = ("_is_outermost", "_listener")
 
@@ -68,15 +70,12 @@ class Uninterrupted:
         self._listener = listener
 
     def __enter__(self) -> None:
-        global _handler
         if _ident() != _main:
             self._listener = None
             return  # Python interrupts only the main thread
-        before = _get_handler(_SIGINT)
-        if before is not _note and callable(before):
-            _handler = before
+        if not _handlers:
             self._is_outermost = True
-            _set_handler(_SIGINT, _note)
+            _shut()
         if self._listener is not None:
             _listeners.append(self._listener)
 
@@ -84,35 +83,88 @@ class Uninterrupted:
         if self._listener is not None:
             _listeners.remove(self._listener)
         if self._is_outermost:
-            found = _set_handler(_SIGINT, _handler)
-            if found is not _note and found is not None:
-                _set_handler(_SIGINT, found)  # something inside wants it otherwise from now on
+            kept = _handlers.copy()
+            _open()
             if came:
-                deliver()
+                _deliver(kept)
+
+
+def _shut() -> None:
+    """From now on signals are noted."""
+    try:
+        for number in _NUMBERS:
+            before = _get_handler(number)
+            if before is not None and before.__class__ is not int and callable(before):
+                _handlers[number] = before
+                _set_handler(number, _note)
+    except BaseException:
+        _open()
+        raise
+
+
+def _open() -> None:
+    """Signals are what they were, whatever their handlers raise meanwhile."""
+    try:
+        while _handlers:
+            number, before = next(iter(_handlers.items()))
+            found = _set_handler(number, before)
+            del _handlers[number]
+            if found is not _note and found is not None:
+                _set_handler(number, found)  # something inside wants it otherwise from now on
+    finally:
+        if _handlers:
+            _open()
 
 
 def deliver() -> None:
-    """Ctrl-C takes effect now, if it came and this is the main thread. Only where an error may be raised."""
+    """Signals take effect now, if any came and this is the main thread. Only where an error may be raised."""
     if came and _ident() == _main:
-        first = came[0]
-        came.clear()
-        _handler(*first)
+        _deliver(_handlers)
+
+
+def _deliver(handlers: dict[int, Any]) -> None:
+    waiting = dict(reversed(came))  # each of them once, the first time it came
+    came.clear()
+    for number in sorted(waiting, key=_NUMBERS.index):
+        handler = handlers.get(number)
+        if handler is not None:
+            handler(number, waiting[number])
 
 
 class Interruptible:
-    """Inside of an uninterrupted block, around code of the user's: there Ctrl-C is what it always is."""
+    """Inside of an uninterrupted block, around code of the user's: there signals are what they always are."""
 
-    __slots__ = ("_was",)
+    __slots__ = ("_kept",)
 
     def __init__(self) -> None:
-        self._was = False
+        self._kept: dict[int, Any] = {}
 
     def __enter__(self) -> None:
-        if _ident() == _main and _get_handler(_SIGINT) is _note:
+        if _handlers and _ident() == _main:
             deliver()
-            self._was = True
-            _set_handler(_SIGINT, _handler)
+            self._kept = _handlers.copy()
+            _open()
 
     def __exit__(self, *error: object) -> None:
-        if self._was and _get_handler(_SIGINT) is _handler:
-            _set_handler(_SIGINT, _note)
+        for number, before in self._kept.items():
+            if _get_handler(number) is before:
+                _handlers[number] = before
+                _set_handler(number, _note)
+
+
+def is_from_handler(error: BaseException) -> bool:
+    """Whether a signal's handler raised the error: it belongs to whoever installed the handler, not to the kernel that was running."""
+    codes = {_code(handler) for handler in (*_handlers.values(), *map(_get_handler, _NUMBERS))} - {None}
+    place = error.__traceback__
+    while place is not None:
+        if place.tb_frame.f_code in codes:
+            return True
+        place = place.tb_next
+    return False
+
+
+def _code(handler: Any) -> CodeType | None:
+    function = getattr(handler, "__func__", handler)
+    if not hasattr(function, "__code__"):
+        function = vars(type(handler)).get("__call__")
+    return getattr(function, "__code__", None)

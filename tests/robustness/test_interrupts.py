@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 
@@ -201,3 +202,61 @@ except KeyboardInterrupt:
 print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)
 """
     assert run(program) == "at once True\nTrue\n"
+
+
+ALARMS = """
+import random, signal, sys, time
+import numpy as np
+import penstock as tf
+
+class TimedOut(Exception):
+    pass
+
+def ring(*_):
+    global armed
+    if armed:
+        armed = False
+        if sys.argv[1] == "exit":
+            sys.exit(3)
+        raise TimedOut
+
+armed = False
+signal.signal(signal.SIGALRM, ring)
+x = tf.placeholder(tf.float32, [16, 32])
+h = x
+for i in range(4):
+    h = tf.tanh(tf.matmul(h, tf.get_variable(f"w{i}", initializer=np.eye(32, dtype=np.float32))))
+step = tf.train.AdamOptimizer(1e-4).minimize(tf.reduce_mean(h**2))
+feeds = {x: np.ones((16, 32), np.float32)}
+kinds = set()
+with tf.Session() as sess:
+    sess.run(tf.global_variables_initializer())
+    for _ in range(50):
+        sess.run(step, feeds)
+    end = time.monotonic() + 2
+    rings = 0
+    while time.monotonic() < end:
+        try:
+            armed = True
+            signal.setitimer(signal.ITIMER_REAL, 0.0003 + 0.001 * random.random())
+            while True:
+                sess.run(step, feeds)
+        except BaseException as error:
+            kinds.add(type(error).__name__)
+            rings += 1
+        armed = False
+        sess.run(tf.global_variables())  # all of them are there
+assert signal.getsignal(signal.SIGALRM) is ring
+print("rings", rings, kinds)
+"""
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no timers that send signals here")
+@pytest.mark.parametrize("way", ["raise", "exit"])
+@pytest.mark.parametrize("settings", [{}, {"PENSTOCK_REGIONS": "0"}, {"PENSTOCK_XLA": "eager"}], ids=["default", "by node", "xla"])
+def test_handlers_of_other_signals_lose_nothing_and_their_errors_are_theirs(way, settings):
+    env = {**os.environ, "PYTHONPATH": ROOT, **settings}
+    done = subprocess.run([sys.executable, "-c", ALARMS, way], capture_output=True, text=True, timeout=120, env=env)
+    assert done.returncode == 0, done.stderr[-3000:]
+    kind = "SystemExit" if way == "exit" else "TimedOut"
+    assert f"{{'{kind}'}}" in done.stdout and int(done.stdout.split()[1]) > 20, done.stdout

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 from penstock import errors
 from penstock.engines.python.code import Cancelled
 from penstock.ops.context import DEAD, OpContext
-from penstock.ops.interrupts import Uninterrupted, deliver
+from penstock.ops.interrupts import Uninterrupted, deliver, is_from_handler
 from penstock.runtime.cancellation import at_deadline
 from penstock.runtime.executor.completion import Completion, account, call_on_pool, doing, reason_of
 from penstock.runtime.executor.joined import together
@@ -95,7 +95,7 @@ class Driver:
         except BaseException as error:
             self._give_up()
             self._drain()
-            if isinstance(error, Exception) and not isinstance(error, errors.OpError):
+            if isinstance(error, Exception) and not isinstance(error, errors.OpError) and not is_from_handler(error):
                 raise errors.InternalError(f"The executor failed: {type(error).__name__}: {error}") from error
             raise
         finally:

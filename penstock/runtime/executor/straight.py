@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from penstock import errors
 from penstock.graph.ir import Operation
 from penstock.ops.context import OpContext
-from penstock.ops.interrupts import Uninterrupted
+from penstock.ops.interrupts import Uninterrupted, is_from_handler
 from penstock.runtime.kernels import changes_state, ref_inputs
 from penstock.runtime.quiet import enter, leave
 from penstock.runtime.story import explain
@@ -97,6 +97,8 @@ class StraightProgram:
                     for register in free:
                         values[register] = None
         except Exception as error:
+            if is_from_handler(error):
+                raise
             told = _explained(error, step, device, node, kind, ins, more, values)
             raise told from told.__cause__
         finally:
@@ -147,6 +149,8 @@ class StraightProgram:
                         values[register] = None
                 record(node, all_start, op_start, op_end, clock(), results or ())
         except Exception as error:
+            if is_from_handler(error):
+                raise
             told = _explained(error, step, device, node, kind, ins, more, values)
             raise told from told.__cause__
         finally:
