@@ -363,6 +363,16 @@ def test_too_much_memory_is_a_typed_error():
         assert sess.run(x * 2.0, {x: 2.0}) == 4.0
 
 
+def test_results_that_cannot_fit_are_refused(monkeypatch):
+    monkeypatch.setattr(backend, "memory_limit", lambda device: 4000)
+    x = tf.placeholder(tf.float32, ())
+    with tf.Session() as sess:
+        assert sess.run(tf.fill((999,), x) * 2.0, {x: 1.0}).sum() == 1998
+        with pytest.raises(tf.errors.ResourceExhaustedError, match=r"OOM when allocating tensor with shape\[1001\] and type float32"):
+            sess.run(tf.fill((1001,), x) * 2.0, {x: 1.0})
+        assert sess.run(x * 2.0, {x: 2.0}) == 4.0
+
+
 def test_a_loop_that_stays_in_python():
     """Its body draws random numbers and writes a TensorArray, so that only parts of it are programs."""
     x = tf.placeholder(tf.float32, (3,))

@@ -128,6 +128,19 @@ def _set_up_cache(jax: Any) -> None:
         log.info("Compiled programs are not kept on disk: %s", error)
 
 
+def memory_limit(device: Any) -> int:
+    """Bytes that programs on a device may take; 0 if it does not say."""
+    stats = device.memory_stats() if device is not None else None
+    return int((stats or {}).get("bytes_limit", 0))
+
+
+def leaves(tree: Any) -> list[Any]:
+    """What is in lists and tuples of lists."""
+    import jax
+
+    return jax.tree.leaves(tree)
+
+
 def x64() -> contextlib.AbstractContextManager[Any]:
     """64-bit types, for this thread and block: TF has them, and JAX cuts them down unless asked."""
     return _enable_x64()(True)

@@ -9,11 +9,13 @@ written is donated, so that XLA updates it in place. `device` has the programs o
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from penstock import errors
 from penstock.engines.python.structure import Loop
 from penstock.engines.python.walk import everything
 from penstock.engines.xla import backend
@@ -232,6 +234,7 @@ class Program:
             args = jax.tree.map(lambda s: jax.ShapeDtypeStruct(s.shape, s.dtype, sharding=place), args)
         jitted = jax.jit(run, **options)
         lowered = jitted.lower(*args)
+        self._check_size(lowered.out_info)
         # A device's program is called as jax.jit's own, whose way to the device is 10 us shorter; it compiles in the first call.
         call = jitted if self.device is not None else lowered.compile()
         # Donated values are on the device already.
@@ -246,6 +249,17 @@ class Program:
             idle = jax.tree.map(lambda spec: put(np.zeros(spec.shape, spec.dtype)), counted[1])
             pace = Pace(idle, [found["written"].index(i) for i in donated], put)
         return Compiled(call, (*kept, *donated), found["written"], found["outputs"], found["draws"], found["checks"], found["doubtful"], is_wide, pace, pack)
+
+    def _check_size(self, results: Any) -> None:
+        """What cannot fit into the device's memory is refused here: XLA may go and take the host's for it, until the system ends the process."""
+        limit = backend.memory_limit(self.device)
+        rows = [(math.prod(r.shape) * r.dtype.itemsize, r) for r in backend.leaves(results)] if limit else []
+        if sum(size for size, _ in rows) > limit:
+            largest = max(rows, key=lambda row: row[0])[1]
+            raise errors.ResourceExhaustedError(
+                f"OOM when allocating tensor with shape[{','.join(map(str, largest.shape))}] and type {largest.dtype.name} on {self.device}: "
+                f"what this step gives takes {sum(size for size, _ in rows):,} bytes, and the device has {limit:,}"
+            )
 
     def _check_shapes(self, written: tuple[int, ...], variables: list[tuple], shapes: list[tuple[int, ...]]) -> None:
         """A value must fit the shape that its variable was declared with. The kernels word it."""
