@@ -159,7 +159,16 @@ def _from_numpy(values: np.ndarray | np.generic, dtype: DType | None) -> tuple[D
 def _bytes_array(array: np.ndarray) -> np.ndarray:
     out = np.empty(array.shape, object)
     flat = out.reshape(-1)
-    for i, x in enumerate(array.reshape(-1).tolist()):
+    values = array.reshape(-1).tolist()
+    kinds = set(map(type, values))
+    if len(kinds) == 1 and kinds <= {bytes, str}:
+        if str in kinds:
+            # All at once, if no string has the separator in it.
+            pieces = "\0".join(values).encode("utf-8").split(b"\0")
+            values = pieces if len(pieces) == len(values) else [x.encode("utf-8") for x in values]
+        flat[:] = values
+        return out
+    for i, x in enumerate(values):
         if x.__class__ is bytes:
             flat[i] = x
         elif isinstance(x, str):

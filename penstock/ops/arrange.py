@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -445,9 +446,20 @@ def one_hot_kernel(indices: Any, depth: Any, on: Any, off: Any, *, axis: int) ->
     if count < 0:
         raise InvalidArgumentError(f"depth must be non-negative, got: {count}")
     place = indices.ndim if axis == -1 else axis
-    positions = np.arange(count).reshape((count,) + (1,) * (indices.ndim - place))
-    hot = np.expand_dims(indices, place) == positions
-    return np.where(hot, on, off)
+    shape = (*indices.shape[:place], count, *indices.shape[place:])
+    # Memory that comes zeroed costs less than writing zeros (-0.0 is not one of these).
+    zeroed = off.dtype != object and not any(off.tobytes())
+    result = np.zeros(shape, on.dtype) if zeroed else np.full(shape, off, on.dtype)
+    if not result.size:
+        return result
+    behind = math.prod(indices.shape[place:])
+    numbers = indices.reshape(-1).astype(np.int64)
+    element = np.arange(numbers.size)
+    places = (element // behind * count + numbers) * behind + element % behind if behind > 1 else element * count + numbers
+    if numbers.min() < 0 or numbers.max() >= count:
+        places = places[(numbers >= 0) & (numbers < count)]
+    result.reshape(-1)[places] = on
+    return result
 
 
 def one_hot_shape(c: Any) -> Dims:

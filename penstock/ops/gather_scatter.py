@@ -221,7 +221,7 @@ def gather_nd_kernel(params: Any, indices: Any, *, bad_indices_policy: bytes, no
     except InvalidArgumentError as error:
         raise InvalidArgumentError(f"{error.message}, node name: {node.name}") from None
     flat = params.reshape((-1, *params.shape[depth:])) if params.size else np.empty((1, *params.shape[depth:]), params.dtype)
-    result = flat[rows]
+    result = flat[rows] if flat.dtype == object else flat.take(rows, 0)
     if good is not None:
         result[~good] = b"" if result.dtype == object else 0
     return result.reshape(shape)

@@ -18,6 +18,37 @@ from penstock.shapes import Dims, broadcast_dims, format_dims, merge_dim, merge_
 # -- MatMul -----------------------------------------------------------------------------------------------------------
 
 
+SMALL_PRODUCT = 1 << 13
+"""Multiplications up to which NumPy's own loop over integers is the quickest."""
+
+
+def product(x: Any, y: Any) -> Any:
+    """np.matmul, which has no BLAS for integers; there the sums are taken in float64 where that is exact."""
+    dtype = x.dtype
+    inner = x.shape[-1]
+    if dtype.kind not in "iu" or y.dtype != dtype or x.size * y.shape[-1] <= SMALL_PRODUCT or not y.size:
+        return np.matmul(x, y)
+    if _largest(x) * _largest(y) * inner < 1 << 53:
+        return np.matmul(x.astype(np.float64), y.astype(np.float64)).astype(np.int64).astype(dtype)
+    if dtype.itemsize > 4 or inner > 1 << 20:
+        return np.matmul(x, y)
+    # Modulo 2**32 the product of the upper halves does not count.
+    (low_x, high_x), (low_y, high_y) = _halves(x), _halves(y)
+    low = np.matmul(low_x, low_y).astype(np.int64)
+    high = (np.matmul(low_x, high_y) + np.matmul(high_x, low_y)).astype(np.int64)
+    return (low + (high << 16)).astype(dtype)
+
+
+def _largest(x: Any) -> int:
+    return max(int(x.max()), -int(x.min()))
+
+
+def _halves(x: Any) -> tuple[Any, Any]:
+    """Lower and upper 16 bits, as float64."""
+    wide = x.astype(np.int64)
+    return (wide & 0xFFFF).astype(np.float64), ((wide >> 16) & 0xFFFF).astype(np.float64)
+
+
 def matmul_kernel(a: Any, b: Any, *, transpose_a: bool, transpose_b: bool) -> Any:
     if a.ndim != 2 or b.ndim != 2:
         i, bad = (0, a) if a.ndim != 2 else (1, b)
@@ -30,7 +61,7 @@ def matmul_kernel(a: Any, b: Any, *, transpose_a: bool, transpose_b: bool) -> An
         return np.matmul(widen(x), widen(y)).astype(a.dtype)
     if x.shape[1] == 1:  # an outer product: a tenth of what BLAS takes for it
         return np.multiply(x, y, order="C")
-    return np.matmul(x, y)
+    return product(x, y)
 
 
 def matmul_shape(c: Any) -> Dims:
@@ -152,7 +183,7 @@ def batch_product(x: Any, y: Any, adj_x: bool, adj_y: bool) -> Any:
     if a.shape[-1] != b.shape[-2]:
         raise InvalidArgumentError(f"Matrix size-incompatible: In[0]: {format_dims(x.shape)}, In[1]: {format_dims(y.shape)} {adj_x:d} {adj_y:d}")
     try:
-        return np.matmul(a, b)
+        return product(a, b)
     except ValueError:
         raise InvalidArgumentError(
             f"In[0] and In[1] must have compatible batch dimensions: {format_dims(x.shape)} vs. {format_dims(y.shape)}"

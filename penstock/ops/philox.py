@@ -15,6 +15,7 @@ differ in the last place or two, because NumPy's float64 log, sin and cos may ro
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Callable, Sequence
 
@@ -32,9 +33,14 @@ _LOW128 = (1 << 128) - 1
 _MULTIPLIERS = np.array([[_M0], [_M1]], np.uint64)
 _SHIFT = np.uint64(32)
 _MASK = np.uint64(_LOW32)
+_IS_LITTLE = sys.byteorder == "little"
 
 # Blocks made at once: the working arrays of a tile stay in the second-level cache.
 TILE = 16384
+
+# Threads meet at the interpreter's lock between any two steps of a tile: theirs are wider, and there must be work for two.
+WIDE_TILE = 32768
+PARALLEL_FROM = 49152
 
 # TensorFlow's kernels reserve this many blocks for each output element.
 RESERVED_PER_OUTPUT = 256
@@ -215,17 +221,14 @@ _Store = Callable[[np.ndarray, np.ndarray, np.ndarray], None]
 
 
 def _tiles(blocks: int, fill: Callable[[int, int], None]) -> None:
-    """Call fill(first, n) for stretches of at most TILE blocks that cover 0..blocks."""
-
-    def tile(i: int) -> None:
-        fill(i * TILE, min(TILE, blocks - i * TILE))
-
-    tiles = -(-blocks // TILE)
-    if tiles > 1 and parallel_for is not None:
-        parallel_for(tiles, tile)
-    else:
-        for i in range(tiles):
-            tile(i)
+    """Call fill(first, n) for stretches that cover 0..blocks: of at most TILE blocks, or WIDE_TILE where threads share them."""
+    if parallel_for is None or blocks < PARALLEL_FROM:
+        for first in range(0, blocks, TILE):
+            fill(first, min(TILE, blocks - first))
+        return
+    tiles = 2 * -(-blocks // (2 * WIDE_TILE))  # an even number, so that two threads end together
+    size = -(-blocks // tiles)
+    parallel_for(-(-blocks // size), lambda i: fill(i * size, min(size, blocks - i * size)))
 
 
 def _fill(gen: Philox, flat: np.ndarray, per_block: int, store: _Store) -> None:
@@ -241,14 +244,17 @@ def _fill(gen: Philox, flat: np.ndarray, per_block: int, store: _Store) -> None:
 
 
 def _store_words(x: np.ndarray, y: np.ndarray, out: np.ndarray) -> None:
+    if _IS_LITTLE and out.flags.c_contiguous:
+        _store_longs(x, y, out.view(np.uint64))  # two neighbours at a time
+        return
     pairs = out.reshape(-1, 2, 2)
     np.copyto(pairs[:, :, 0].T, x, casting="unsafe")
     np.copyto(pairs[:, :, 1].T, y, casting="unsafe")
 
 
 def _store_longs(x: np.ndarray, y: np.ndarray, out: np.ndarray) -> None:
-    np.left_shift(y, _SHIFT, out=out.T)
-    out.T[...] |= x
+    y <<= _SHIFT  # the caller's, and of no further use to it
+    np.bitwise_or(x, y, out=out.T)
 
 
 def _store_float32(x: np.ndarray, y: np.ndarray, out: np.ndarray) -> None:
@@ -294,8 +300,8 @@ def float64_of(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return value
 
 
-def box_muller32(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Pairs of float32 normals out of pairs of 32-bit words."""
+def _polar32(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Radius, sine and cosine of pairs of float32 normals out of pairs of 32-bit words."""
     u = float32_of(x)
     np.maximum(u, np.float32(1e-7), out=u)
     radius = logf(u)
@@ -303,7 +309,12 @@ def box_muller32(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     np.sqrt(radius, out=radius)
     angle = float32_of(y).astype(np.float64)
     angle *= 2 * np.pi
-    sine, cosine = sincosf(angle.astype(np.float32))
+    return radius, *sincosf(angle.astype(np.float32))
+
+
+def box_muller32(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Pairs of float32 normals out of pairs of 32-bit words."""
+    radius, sine, cosine = _polar32(x, y)
     sine *= radius
     cosine *= radius
     return sine, cosine
@@ -324,10 +335,14 @@ def box_muller64(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _store_normal32(x: np.ndarray, y: np.ndarray, out: np.ndarray) -> None:
-    sine, cosine = box_muller32(x, y)
+    radius, sine, cosine = _polar32(x, y)
     pairs = out.reshape(-1, 2, 2)
-    pairs[:, :, 0].T[...] = sine
-    pairs[:, :, 1].T[...] = cosine
+    if out.dtype == _FLOAT32:
+        np.multiply(sine, radius, out=pairs[:, :, 0].T)
+        np.multiply(cosine, radius, out=pairs[:, :, 1].T)
+    else:  # rounded once more
+        pairs[:, :, 0].T[...] = sine * radius
+        pairs[:, :, 1].T[...] = cosine * radius
 
 
 def _store_normal64(x: np.ndarray, y: np.ndarray, out: np.ndarray) -> None:
@@ -403,23 +418,27 @@ def truncated_normal(gen: Philox, shape: Sequence[int], dtype: np.dtype = _FLOAT
     groups = -(-out.size // group)
     values = np.empty((groups, group), wide)
     whole = groups * group == out.size
+    found: list[np.ndarray] = []
 
     def fill(first: int, n: int) -> None:
         rows = values[first:first + n]
         draw(*gen.blocks(first * stretch, n, stretch), rows)
         outside = np.abs(rows) >= 2
         unfinished = np.flatnonzero(outside.view(f"u{group}"))  # a row of flags read as one integer
-        if unfinished.size:
-            _refill(gen, rows, unfinished, first, stretch, draw)
+        unfinished += first
+        found.append(unfinished)
 
     _tiles(groups, fill)
+    # Few rows are left after each round, and a round of few takes almost as long as one of many: those of all tiles together.
+    unfinished = np.concatenate(found) if found else np.empty(0, np.intp)
+    _tiles(unfinished.size, lambda first, n: _refill(gen, values, unfinished[first:first + n], stretch, draw))
     if whole and out.dtype == wide:
         return values.reshape(out.shape)
     out[...] = values.reshape(-1)[:out.size].reshape(out.shape)
     return out
 
 
-def _refill(gen: Philox, rows: np.ndarray, unfinished: np.ndarray, first: int, stretch: int, draw: _Store) -> None:
+def _refill(gen: Philox, rows: np.ndarray, unfinished: np.ndarray, stretch: int, draw: _Store) -> None:
     """Drop what lies outside from the unfinished rows, close the gaps and draw on until the rows are full."""
     group = rows.shape[1]
     flat = rows.reshape(-1)
@@ -442,4 +461,4 @@ def _refill(gen: Philox, rows: np.ndarray, unfinished: np.ndarray, first: int, s
         unfinished, have = unfinished[left], have[left]
         drawn += 1
         fresh = np.empty((left.size, group), rows.dtype)
-        draw(*gen.at((unfinished + first).astype(np.uint64) * np.uint64(stretch) + np.uint64(drawn)), fresh)
+        draw(*gen.at(unfinished.astype(np.uint64) * np.uint64(stretch) + np.uint64(drawn)), fresh)

@@ -13,7 +13,7 @@ import numpy as np
 
 from penstock.dtypes import DType
 from penstock.errors import InvalidArgumentError
-from penstock.ops import philox
+from penstock.ops import philox, read_ahead
 from penstock.ops.declare import NOT_DIFFERENTIABLE, broadcast, op, same_as, with_rank
 from penstock.ops.kernels import samplers
 from penstock.ops.kernels.gamma_derivative import gamma_sample_derivative
@@ -80,12 +80,18 @@ def random_int_shape(c: Any) -> Dims:
 
 def random_uniform_kernel(shape: Any, *, dtype: DType, seed: int, seed2: int, state: Any) -> np.ndarray:
     sizes = shape_vector(shape)
-    return philox.uniform(generator(state, seed, seed2).reserve_outputs(count_elements(sizes)), sizes, dtype.np)
+    n = count_elements(sizes)
+    gen = generator(state, seed, seed2).reserve_outputs(n)
+    found = read_ahead.floats(state, gen, sizes, n, dtype.np, philox._UNIFORM) if n <= 4 else None
+    return philox.uniform(gen, sizes, dtype.np) if found is None else found
 
 
 def random_normal_kernel(shape: Any, *, dtype: DType, seed: int, seed2: int, state: Any) -> np.ndarray:
     sizes = shape_vector(shape)
-    return philox.normal(generator(state, seed, seed2).reserve_outputs(count_elements(sizes)), sizes, dtype.np)
+    n = count_elements(sizes)
+    gen = generator(state, seed, seed2).reserve_outputs(n)
+    found = read_ahead.floats(state, gen, sizes, n, dtype.np, philox._NORMAL) if n <= 4 else None
+    return philox.normal(gen, sizes, dtype.np) if found is None else found
 
 
 def truncated_normal_kernel(shape: Any, *, dtype: DType, seed: int, seed2: int, state: Any) -> np.ndarray:
@@ -100,7 +106,9 @@ def random_uniform_int_kernel(shape: Any, minval: Any, maxval: Any, *, Tout: DTy
     if n == 0:
         return np.empty(sizes, Tout.np)
     low, high = integer_bounds(minval, maxval)
-    return philox.uniform_int(generator(state, seed, seed2).reserve_outputs(n), sizes, low, high, Tout.np)
+    gen = generator(state, seed, seed2).reserve_outputs(n)
+    found = read_ahead.ints(state, gen, sizes, n, low, high, Tout.np) if n <= 4 else None
+    return philox.uniform_int(gen, sizes, low, high, Tout.np) if found is None else found
 
 
 _SEEDS = "seed: int = 0; seed2: int = 0"

@@ -12,6 +12,7 @@ from penstock.errors import InvalidArgumentError
 from penstock.ops.broadcasting import conj
 from penstock.ops.declare import NOT_DIFFERENTIABLE, op
 from penstock.ops.kernels.numeric import NARROW, lowest, widen
+from penstock.ops.kernels.short_rows import reduce_short_rows
 from penstock.ops.samples import arr, bools, empty, ints, normal, uniform
 from penstock.shapes import Dims, format_dims
 
@@ -174,7 +175,9 @@ def euclidean_norm_grad(g: Any, op: Any, dy: Any) -> list[Any]:
 def sum_kernel(x: Any, axes: Any, *, keep_dims: bool) -> Any:
     if x.dtype in NARROW:
         return np.add.reduce(x, axis=axes_tuple(x, axes), dtype=np.float32, keepdims=keep_dims).astype(x.dtype)
-    return np.add.reduce(x, axis=axes_tuple(x, axes), dtype=x.dtype, keepdims=keep_dims)
+    axis = axes_tuple(x, axes)
+    total = reduce_short_rows(np.add, x, axis, keep_dims)
+    return np.add.reduce(x, axis=axis, dtype=x.dtype, keepdims=keep_dims) if total is None else total
 
 
 def prod_kernel(x: Any, axes: Any, *, keep_dims: bool) -> Any:
@@ -198,7 +201,9 @@ def mean_kernel(x: Any, axes: Any, *, keep_dims: bool) -> Any:
         if kind == "i":
             mean = mean + ((mean < 0) & (mean * count != total))
         return mean.astype(x.dtype)
-    total = np.add.reduce(x, axis=axis, dtype=np.float32 if x.dtype in NARROW else x.dtype, keepdims=keep_dims)
+    total: Any = reduce_short_rows(np.add, x, axis, keep_dims)
+    if total is None:
+        total = np.add.reduce(x, axis=axis, dtype=np.float32 if x.dtype in NARROW else x.dtype, keepdims=keep_dims)
     mean = np.true_divide(total, total.dtype.type(count))
     return mean.astype(x.dtype) if x.dtype in NARROW else mean
 
@@ -208,7 +213,8 @@ def _extreme(ufunc: Any, of_nothing: Any) -> Any:
         axis = axes_tuple(x, axes)
         if x.size == 0 and 0 in [x.shape[a] for a in axis]:
             return np.full(np.add.reduce(x, axis=axis, keepdims=keep_dims).shape, of_nothing(x.dtype), dtype=x.dtype)
-        return ufunc.reduce(x, axis=axis, keepdims=keep_dims)
+        found = reduce_short_rows(ufunc, x, axis, keep_dims)
+        return ufunc.reduce(x, axis=axis, keepdims=keep_dims) if found is None else found
 
     return kernel
 

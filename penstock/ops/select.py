@@ -138,6 +138,57 @@ op("Where(input: T) -> (index: int64) [T: type in {float, double, int32, uint8, 
    errors=[(dict(input=True), InvalidArgumentError, "WhereOp : Unhandled input dimensions: 0")])  # fmt: skip
 
 
+_BRANCHLESS_FROM = 2048
+"""Elements from which on arithmetic beats np.where, which jumps for every element: an unpredictable condition costs it several times as much."""
+_PIECE = 65536
+"""Elements chosen at a time: their temporaries stay in the cache."""
+_VALUES = (np.ndarray, np.generic)
+_INTEGERS = {1: np.dtype(np.int8), 2: np.dtype(np.int16), 4: np.dtype(np.int32), 8: np.dtype(np.int64)}
+
+
+def _bits(x: Any, shape: tuple[int, ...], integer: np.dtype) -> Any:
+    """The bits of an array of `shape`, or of one number, as integers in one row; None if there is no such view."""
+    if x.ndim == 0:
+        return np.asarray(x).view(integer)[()]
+    return x.reshape(-1).view(integer) if x.shape == shape and x.flags.c_contiguous else None
+
+
+def choose(condition: Any, t: Any, e: Any) -> np.ndarray:
+    """np.where(condition, t, e): on long arrays of one shape (t or e may be one number) by arithmetic on the bits."""
+    if condition.size < _BRANCHLESS_FROM or not (isinstance(t, _VALUES) and isinstance(e, _VALUES)):  # a string comes as bytes
+        return np.where(condition, t, e)
+    n, dtype = condition.size, t.dtype
+    integer = None if dtype.hasobject or dtype != e.dtype else _INTEGERS.get(dtype.itemsize)
+    if integer is None or condition.dtype != np.bool_ or not condition.flags.c_contiguous:
+        return np.where(condition, t, e)
+    yes, no = _bits(t, condition.shape, integer), _bits(e, condition.shape, integer)
+    if yes is None or no is None or not (t.ndim or e.ndim):
+        return np.where(condition, t, e)
+    flags = condition.reshape(-1)
+    inverted = t.ndim == 0 and not yes
+    if inverted:  # zeros where the condition holds
+        yes, no = no, yes
+    plain = inverted or (e.ndim == 0 and not no)
+    out = np.empty(condition.shape, dtype)
+    bits = out.reshape(-1).view(integer)
+    differ = None if plain else np.empty(min(n, _PIECE), integer)
+    for start in range(0, n, _PIECE):
+        part = slice(start, min(start + _PIECE, n))
+        a = yes[part] if yes.ndim else yes
+        piece = bits[part]
+        piece[...] = flags[part]
+        if inverted:
+            piece ^= 1
+        if differ is None:
+            piece *= a
+            continue
+        b = no[part] if no.ndim else no
+        change = np.bitwise_xor(a, b, out=differ[: piece.size])
+        piece *= change
+        piece ^= b
+    return out
+
+
 def select_kernel(condition: Any, t: Any, e: Any) -> np.ndarray:
     if condition.ndim == 0:
         chosen = t if condition else e
@@ -162,7 +213,7 @@ def select_kernel(condition: Any, t: Any, e: Any) -> np.ndarray:
                 "Inputs to operation Select of type Select must have the same size and shape.  "
                 f"Input 0: {format_dims(condition.shape)} != input {i}: {format_dims(other.shape)}"
             )
-    return np.where(condition, t, e)
+    return choose(condition, t, e)
 
 
 def select_shape(c: Any) -> Dims:
@@ -178,7 +229,7 @@ def select_shape(c: Any) -> Dims:
 
 def select_v2_kernel(condition: Any, t: Any, e: Any) -> np.ndarray:
     try:
-        return np.where(condition, t, e)
+        return choose(condition, t, e)
     except ValueError:
         raise InvalidArgumentError(
             f"condition {format_dims(condition.shape)}, then {format_dims(t.shape)}, and else {format_dims(e.shape)} must be broadcastable"

@@ -6,20 +6,26 @@ from typing import Any
 
 import numpy as np
 
+from penstock import dtypes
 from penstock.dtypes import DType
 from penstock.errors import InvalidArgumentError
 from penstock.graph.ir import Dims
 from penstock.ops.declare import NOT_DIFFERENTIABLE, op, with_rank
-from penstock.ops.kernels.rows import FEW
+from penstock.ops.kernels.numeric import widen
+from penstock.ops.kernels.rows import FEW, stable_order
 from penstock.ops.samples import arr, empty, ints, strings
 from penstock.shapes import format_dims
 
 # -- unique -----------------------------------------------------------------------------------------------------------
 
 
+BITS = {np.dtype(np.float32): np.uint32, np.dtype(np.float16): np.uint16, dtypes.bfloat16.np: np.uint16}
+"""Numbers whose bits tell them apart, once there is one zero only and no NaN."""
+
+
 def first_occurrences(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Positions of the first occurrence of each distinct row, in order, and for every row the number of its value."""
-    if x.ndim == 1 and x.dtype.kind in "iu" and x.size <= FEW:
+    if x.ndim == 1 and (x.dtype == object or (x.dtype.kind in "iu" and x.size <= FEW)):
         values = x.tolist()
         distinct = dict.fromkeys(values)
         if len(distinct) == len(values):
@@ -29,14 +35,22 @@ def first_occurrences(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         first = np.empty(len(distinct), np.int64)
         first[inverse[::-1]] = np.arange(x.size - 1, -1, -1)  # NumPy writes in order, so the first occurrence stays
         return first, inverse
-    if x.ndim == 1 and x.dtype != object:
-        _, first, inverse = np.unique(x, return_index=True, return_inverse=True, equal_nan=False)
+    if x.ndim == 1 and x.dtype.kind in "iu":
+        lowest = int(x.min())
+        span = int(x.max()) - lowest + 1
+        if span <= 8 * x.size + SMALL_TABLE:
+            return _first_by_table((x.astype(np.uint64) - np.uint64(lowest % (1 << 64))).view(np.int64), span)
+        return _first_by_order(x, stable_order(x))
+    if x.ndim == 1 and x.dtype in BITS and not (x != x).any():
+        return first_occurrences((x + x.dtype.type(0)).view(BITS[x.dtype]))  # adding 0 makes -0.0 equal to 0.0
+    if x.ndim == 1:
+        _, first, inverse = np.unique(widen(x), return_index=True, return_inverse=True, equal_nan=False)
         order = np.argsort(first, kind="stable")
         rank = np.empty(len(order), np.int64)
         rank[order] = np.arange(len(order))
         return first[order], rank[inverse.reshape(-1)]
     # Python's own equality: NaNs differ from each other, 0.0 and -0.0 do not.
-    keys: list[Any] = x.tolist() if x.ndim == 1 else [tuple(np.ravel(row).tolist()) for row in x]
+    keys: list[Any] = [tuple(np.ravel(row).tolist()) for row in x]
     numbers: dict[Any, int] = {}
     first_at: list[int] = []
     inverse_list = []
@@ -46,6 +60,34 @@ def first_occurrences(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
             first_at.append(i)
         inverse_list.append(number)
     return np.array(first_at, np.int64), np.array(inverse_list, np.int64)
+
+
+SMALL_TABLE = 1 << 16
+"""Entries of a table that are worth having whatever the number of elements."""
+
+
+def _first_by_table(x: np.ndarray, span: int) -> tuple[np.ndarray, np.ndarray]:
+    """`first_occurrences` of integers in [0, span), without sorting: a table knows where each one came first."""
+    n = x.size
+    positions = np.arange(n)
+    table = np.empty(span, np.int64)
+    table[x[::-1]] = positions[::-1]  # NumPy writes in order, so the first occurrence stays
+    first_of = table.take(x)
+    first = np.flatnonzero(first_of == positions)
+    table[x[first]] = np.arange(first.size)
+    return first, table.take(x)
+
+
+def _first_by_order(x: np.ndarray, order: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """`first_occurrences` of the integers that `order` sorts, equal ones in their own order."""
+    ranked = x.take(order)
+    begins = np.empty(x.size, bool)
+    begins[0] = True
+    np.not_equal(ranked[1:], ranked[:-1], out=begins[1:])
+    first_of = np.empty(x.size, np.int64)
+    first_of[order] = order[begins].take(np.cumsum(begins) - 1)
+    is_first = first_of == np.arange(x.size)
+    return np.flatnonzero(is_first), (np.cumsum(is_first) - 1).take(first_of)
 
 
 def unique_kernel(x: Any, *, out_idx: DType) -> list[np.ndarray]:

@@ -12,13 +12,17 @@ from penstock.dtypes import DType
 from penstock.errors import InvalidArgumentError
 from penstock.graph.ir import Dims
 from penstock.ops.declare import NOT_DIFFERENTIABLE, op, same_as, scalar
-from penstock.ops.kernels.hashes import fingerprint64, hash64, siphash
+from penstock.ops.kernels.hashes import decimal_fingerprints64, fingerprint64, fingerprints64, hash64, siphash
 from penstock.ops.kernels.texts import dtype_text
 from penstock.ops.samples import arr, bools, ints, strings
 from penstock.ops.strings import each_number, each_string
 from penstock.shapes import format_dims
 
 # -- hashes -----------------------------------------------------------------------------------------------------------
+
+
+def _buckets(hashes: np.ndarray, count: int, shape: Any) -> np.ndarray:
+    return (hashes % np.uint64(count)).astype(np.int64).reshape(shape)
 
 
 def strong_kernel(x: np.ndarray, *, num_buckets: int, key: list[int]) -> np.ndarray:
@@ -31,7 +35,7 @@ op("StringToHashBucket(string_tensor: string) -> (output: int64) [num_buckets: i
    shape=same_as("string_tensor"), numpy=lambda x, *, num_buckets: each_number(lambda s: hash64(s) % num_buckets, x, np.int64),
    grad=NOT_DIFFERENTIABLE, samples=[dict(string_tensor=strings([["a", "hello"], ["", "x" * 20]]), num_buckets=1000)])  # fmt: skip
 op("StringToHashBucketFast(input: string) -> (output: int64) [num_buckets: int >= 1]",
-   shape=same_as("input"), numpy=lambda x, *, num_buckets: each_number(lambda s: fingerprint64(s) % num_buckets, x, np.int64),
+   shape=same_as("input"), numpy=lambda x, *, num_buckets: _buckets(fingerprints64(x.ravel().tolist()), num_buckets, x.shape),
    grad=NOT_DIFFERENTIABLE,
    samples=[dict(input=strings(["a", "hello", "", "x" * 20, "y" * 40, "z" * 70, "w" * 200]), num_buckets=2**62)])  # fmt: skip
 op("StringToHashBucketStrong(input: string) -> (output: int64) [num_buckets: int >= 1; key: list(int)]",
@@ -40,7 +44,7 @@ op("StringToHashBucketStrong(input: string) -> (output: int64) [num_buckets: int
    errors=[(dict(input=strings(["a"]), num_buckets=2, key=[1]), InvalidArgumentError, "Key must have 2 elements")])  # fmt: skip
 op("_TensorToHashBucketFast(input: T) -> (output: int64) [T: type in INTS; num_buckets: int >= 1]",
    shape=same_as("input"),
-   numpy=lambda x, *, num_buckets: np.array([fingerprint64(str(v).encode()) % num_buckets for v in np.ravel(x).tolist()], np.int64).reshape(np.shape(x)))  # fmt: skip
+   numpy=lambda x, *, num_buckets: _buckets(decimal_fingerprints64(np.ravel(x)), num_buckets, np.shape(x)))  # fmt: skip
 
 
 def fingerprint_kernel(data: np.ndarray, method: np.ndarray) -> np.ndarray:

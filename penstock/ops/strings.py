@@ -70,10 +70,11 @@ def as_string_kernel(x: Any, *, T: DType, precision: int, scientific: bool, shor
     form = number_format(T, precision, scientific, shortest, width, fill)
     flat = np.ravel(x)
     if T.is_complex:
-        values = [f"({form % v.real},{form % v.imag})" for v in flat.tolist()]
+        values = [f"({form % v.real},{form % v.imag})".encode() for v in flat.tolist()]
     else:
-        values = [form % v for v in (flat.astype(np.float64) if T.is_floating else flat).tolist()]
-    return string_array([v.encode() for v in values], np.shape(x))
+        pattern = form.encode()
+        values = [pattern % v for v in (flat.astype(np.float64) if T.is_floating else flat).tolist()]
+    return string_array(values, np.shape(x))
 
 
 op("AsString(input: T) -> (output: string) [T: type in {float, double, int32, uint8, int16, int8, int64, bfloat16, uint16, half, uint32,"

@@ -91,7 +91,8 @@ _SMALL = _named({
     "ops.kernels.segments": {"FEW_IN_A_GROUP": 0},
     "ops.kernels.softmax": {"FEW_CLASSES": 0},
     "ops.kernels.matrices": {"_BLOCK": 2},
-    "ops.philox": {"TILE": 2},
+    "ops.philox": {"TILE": 2, "WIDE_TILE": 3, "PARALLEL_FROM": 4},
+    "ops.select": {"_BRANCHLESS_FROM": 0, "_PIECE": 3},
 })  # fmt: skip
 _SMALL_ONEDNN = {**_SMALL, **_named({
     "engines.onednn.kernels": {

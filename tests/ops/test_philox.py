@@ -162,9 +162,27 @@ def test_numbers_depend_on_their_place_only(draw, dtype, monkeypatch):
         np.testing.assert_array_equal(draw(gen, (size,), dtype), large[:size])
     np.testing.assert_array_equal(draw(gen, (2, 3), dtype).reshape(-1), large[:6])
     assert draw(gen, (), dtype).shape == ()
+    counts = []
     with ThreadPoolExecutor(3) as pool:
-        monkeypatch.setattr(philox, "parallel_for", lambda n, fn: list(pool.map(fn, range(n))))
-        np.testing.assert_array_equal(draw(gen, large.shape, dtype), large)
+
+        def parallel_for(n, fn):
+            counts.append(n)
+            return list(pool.map(fn, range(n)))
+
+        monkeypatch.setattr(philox, "parallel_for", parallel_for)
+        monkeypatch.setattr(philox, "PARALLEL_FROM", 16)
+        for wide in (2, 7, 16, 50):
+            monkeypatch.setattr(philox, "WIDE_TILE", wide)
+            np.testing.assert_array_equal(draw(gen, large.shape, dtype), large)
+    assert counts
+    assert min(counts) > 1
+
+
+def test_the_runtime_lends_its_threads():
+    from penstock.runtime.executor import compiled
+    from penstock.runtime.threads import parallel_for
+
+    assert compiled.philox.parallel_for is parallel_for
 
 
 def test_truncated_normal_stays_inside_and_fills_every_place():

@@ -24,7 +24,7 @@ from penstock.graph.ir import Operation, Tensor
 
 MIN_SIZE = 1 << 16
 """Elements from which on a run is worth tiles."""
-PARALLEL = 1 << 22
+PARALLEL = 1 << 21
 """Elements times operations from which on a second thread is worth waking; see `is_long`."""
 CACHE = 1 << 20
 """Bytes of all buffers of a tile together: what stays in a core's second-level cache."""
@@ -196,7 +196,7 @@ def weight_of(steps: Sequence[Step]) -> int:
 def is_long(size: int, weight: int) -> bool:
     """Whether steps on arrays of `size` elements are worth a second thread. Threads meet at the interpreter's lock between any two ufuncs, and
     who finds it taken sleeps for some 10 us: not only the whole has to be long, each ufunc has to be."""
-    return size * weight >= PARALLEL and size >= PARALLEL * 3 // 16
+    return size * weight >= PARALLEL and size >= PARALLEL * 3 // 8
 
 
 # -- shapes ------------------------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from penstock.engines.python import parallel
+from penstock.ops.kernels.short_rows import LEAST, reduce_short_rows
 
 LARGE = 1 << 21
 """Elements from which on a second thread is worth it: below, arrays are in the caches and NumPy takes 0.2 ms."""
@@ -31,6 +32,10 @@ def reducer(ufunc: np.ufunc) -> Callable[..., Any]:
     plain: Callable[..., Any] = ufunc.reduce
 
     def reduce(x: Any, axis: Any, dtype: Any = None, out: None = None, keepdims: bool = False) -> Any:
+        if x.size >= LEAST and (dtype is None or dtype == x.dtype):
+            found = reduce_short_rows(ufunc, x, axis, keepdims)
+            if found is not None:
+                return found
         if x.size < LARGE or x.dtype.kind != "f" or not x.flags.c_contiguous:
             return plain(x, axis, dtype, None, keepdims)
         axes = (axis,) if axis.__class__ is int else axis

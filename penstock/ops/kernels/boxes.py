@@ -9,17 +9,26 @@ from typing import Any
 import numpy as np
 
 from penstock.errors import InvalidArgumentError, OutOfRangeError
+from penstock.ops.kernels.threads import parallel_for, serial
+
+Near = Callable[[np.ndarray, np.ndarray], np.ndarray]
+"""near(some, others): a table of how near each of the boxes `some` is to each of `others`."""
+
+_BLOCK = 1 << 17  # numbers that crops are mixed from at a time
+_THREADS_FROM = 1 << 20  # as many as this are shared out to threads, which otherwise only wait for each other
+_BLOCK_OF_BOXES = 256
 
 # -- crops ------------------------------------------------------------------------------------------------------------
 
 
-def _positions(first: float, last: float, count: int, size: int) -> np.ndarray:
-    """Where the samples of one side of a crop lie, in pixels."""
+def _positions(first: Any, last: Any, count: int, size: int) -> np.ndarray:
+    """Where the samples of one side of a crop lie, in pixels; for vectors of ends, a row for each."""
     f = np.float32
+    first, last = np.asarray(first, f)[..., None], np.asarray(last, f)[..., None]
     if count > 1:
-        step = (f(last) - f(first)) * f(size - 1) / f(count - 1)
-        return f(first) * f(size - 1) + np.arange(count, dtype=f) * step
-    return np.array([f(0.5) * (f(first) + f(last)) * f(size - 1)], f)
+        step = (last - first) * f(size - 1) / f(count - 1)
+        return first * f(size - 1) + np.arange(count, dtype=f) * step
+    return f(0.5) * (first + last) * f(size - 1)
 
 
 def _check_boxes(boxes: Any, box_ind: Any, batch: int) -> None:
@@ -56,24 +65,61 @@ def crop_and_resize(image: Any, boxes: Any, box_ind: Any, crop_size: Any, *, met
     if image_height <= 0 or image_width <= 0:
         raise InvalidArgumentError("image dimensions must be positive")
     _check_boxes(boxes, box_ind, batch)
-    crops = np.full((len(boxes), height, width, depth), extrapolation_value, np.float32)
-    for i, (y1, x1, y2, x2) in enumerate(boxes):
-        source = image[box_ind[i]]
-        ys, xs = _positions(y1, y2, height, image_height), _positions(x1, x2, width, image_width)
-        in_y, top, bottom, share_y = _neighbours(ys, image_height)
-        in_x, left, right, share_x = _neighbours(xs, image_width)
+    ys, xs = _positions(boxes[:, 0], boxes[:, 2], height, image_height), _positions(boxes[:, 1], boxes[:, 3], width, image_width)
+    in_y, top, bottom, share_y = _neighbours(ys, image_height)
+    in_x, left, right, share_x = _neighbours(xs, image_width)
+    crops = np.empty((len(boxes), height, width * depth), np.float32)
+    if crops.size:
+        image = np.ascontiguousarray(image)
+        pixels = (image if image.dtype == np.float32 else image.astype(np.float32)).reshape(-1, depth)
+        first = (box_ind.astype(np.int64) * image_height)[:, None]
         if method == b"nearest":
-            near_y, near_x = np.floor(np.where(in_y, ys, 0) + 0.5).astype(np.int64), np.floor(np.where(in_x, xs, 0) + 0.5).astype(np.int64)
-            value = source[near_y[:, None], near_x[None, :]].astype(np.float32)
+            rows, columns = first + np.floor(np.where(in_y, ys, 0) + 0.5).astype(np.int64), np.floor(np.where(in_x, xs, 0) + 0.5).astype(np.int64)
+            np.take(pixels, _flat(rows, columns, image_width), 0, crops.reshape(len(boxes), height, width, depth), "clip")
         else:
-            share_x = share_x[None, :, None]
-            upper = source[top[:, None], left].astype(np.float32)
-            upper = upper + (source[top[:, None], right].astype(np.float32) - upper) * share_x
-            lower = source[bottom[:, None], left].astype(np.float32)
-            lower = lower + (source[bottom[:, None], right].astype(np.float32) - lower) * share_x
-            value = upper + (lower - upper) * share_y[:, None, None]
-        crops[i] = np.where((in_y[:, None] & in_x[None, :])[..., None], value, np.float32(extrapolation_value))
+            both = np.stack([first + top, first + bottom], 1)
+            _blend(pixels, both, (left, right), share_y, np.repeat(share_x, depth, 1), image_width, crops)
+    crops = crops.reshape(len(boxes), height, width, depth)
+    if not (in_y.all() and in_x.all()):
+        crops[~(in_y[:, :, None] & in_x[:, None, :])] = extrapolation_value
     return crops
+
+
+def _flat(rows: np.ndarray, columns: np.ndarray, width: int) -> np.ndarray:
+    """The numbers of the pixels where rows (n, ..., h) of images meet columns (n, w): (n, ..., h, w)."""
+    return rows[..., None] * width + columns.reshape(len(columns), *(1,) * (rows.ndim - 1), columns.shape[1])
+
+
+def _blend(
+    pixels: np.ndarray, rows: np.ndarray, columns: tuple[np.ndarray, np.ndarray], share_y: np.ndarray, share_x: np.ndarray, image_width: int, out: np.ndarray
+) -> None:
+    """Bilinear mixes of the pixels at (upper, lower) `rows` (n, 2, h) and (left, right) `columns`, along x and then along y.
+
+    A few crops at a time, so that what lies between stays in the processor's cache.
+    """
+    count, height, row = out.shape
+    block = min(count, max(1, _BLOCK // (2 * height * row)))
+
+    threaded = 2 * out.size >= _THREADS_FROM
+    room = None if threaded else np.empty((2, block, 2, height, row), np.float32)
+    depth = pixels.shape[1]
+
+    def work(number: int) -> None:
+        part = slice(number * block, min((number + 1) * block, count))
+        here = rows[part]
+        mine = np.empty((2, block, 2, height, row), np.float32) if room is None else room
+        left, right = mine[0, : len(here)], mine[1, : len(here)]
+        for target, column in zip((left, right), columns, strict=True):
+            np.take(pixels, _flat(here, column[part], image_width), 0, target.reshape(*here.shape, -1, depth), "clip")
+        right -= left
+        right *= share_x[part, None, None, :]
+        left += right
+        upper, lower = left[:, 0], left[:, 1]
+        lower -= upper
+        lower *= share_y[part, :, None]
+        np.add(upper, lower, out=out[part])
+
+    (parallel_for if threaded else serial)(-(-count // block), work)
 
 
 def crop_and_resize_grad_image(grads: Any, boxes: Any, box_ind: Any, image_size: Any, *, T: Any, method: bytes) -> np.ndarray:
@@ -133,50 +179,94 @@ def _ends(along: np.ndarray, count: int, size: int) -> tuple[float, float]:
 # -- non-maximum suppression ------------------------------------------------------------------------------------------
 
 
-def _overlap(boxes: np.ndarray) -> Callable[[int, int], float]:
-    """Intersection over union of two boxes, whichever corners they are given by."""
+def _overlap(boxes: np.ndarray) -> Near:
+    """Intersection over union of boxes, whichever corners they are given by; 0 for those without area."""
     y1, y2 = np.minimum(boxes[:, 0], boxes[:, 2]), np.maximum(boxes[:, 0], boxes[:, 2])
     x1, x2 = np.minimum(boxes[:, 1], boxes[:, 3]), np.maximum(boxes[:, 1], boxes[:, 3])
     area = (y2 - y1) * (x2 - x1)
+    flat = area <= 0
+    any_flat = flat.any()
 
-    def iou(i: int, j: int) -> float:
-        if area[i] <= 0 or area[j] <= 0:
-            return 0.0
-        height = max(min(y2[i], y2[j]) - max(y1[i], y1[j]), 0.0)
-        width = max(min(x2[i], x2[j]) - max(x1[i], x1[j]), 0.0)
-        both = height * width
-        return float(both / (area[i] + area[j] - both))
+    def iou(some: np.ndarray, others: np.ndarray) -> np.ndarray:
+        def side(low: np.ndarray, high: np.ndarray) -> np.ndarray:
+            length = np.minimum(high[some, None], high[others])
+            length -= np.maximum(low[some, None], low[others])
+            return np.maximum(length, 0, out=length)
+
+        both = side(y1, y2)
+        both *= side(x1, x2)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            either = area[some, None] + area[others]
+            either -= both
+            both /= either
+        if any_flat:
+            both[flat[some]] = 0
+            both[:, flat[others]] = 0
+        return both
 
     return iou
 
 
-def suppress(
-    scores: np.ndarray, similarity: Callable[[int, int], float], limit: int, threshold: float, score_threshold: float, sigma: float = 0.0
+def _candidates(scores: np.ndarray, score_threshold: float) -> np.ndarray:
+    """The boxes above the threshold, best first, of equal ones the first."""
+    above = np.flatnonzero(scores > score_threshold)
+    return above[np.argsort(-scores[above], kind="stable")]
+
+
+def suppress(scores: np.ndarray, near: Near, limit: int, threshold: float, score_threshold: float) -> np.ndarray:
+    """The indices of the boxes to keep, best first.
+
+    Candidates are taken a block at a time: one table says which of the boxes kept before come too near to them, another
+    one which of them suppress each other, a row being the bits of one number.
+    """
+    order = _candidates(scores, score_threshold)
+    chosen = np.empty(max(limit, 0), np.int32)
+    count = start = 0
+    block = min(max(64, 2 * limit), _BLOCK_OF_BOXES)
+    while start < len(order) and count < limit:
+        part = order[start : start + block]
+        start += block
+        if count:
+            part = part[~(near(part, chosen[:count]) > threshold).any(1)]
+        size = len(part)
+        if not size:
+            continue
+        table = np.packbits((near(part, part) > threshold).T, axis=1, bitorder="little")
+        data, width = table.tobytes(), table.shape[1]
+        dead = 0
+        for i in range(size):
+            if not dead >> i & 1:
+                chosen[count] = part[i]
+                count += 1
+                if count == limit:
+                    break
+                dead |= int.from_bytes(data[i * width : (i + 1) * width], "little")
+    return chosen[:count]
+
+
+def suppress_softly(
+    scores: np.ndarray, near: Near, limit: int, threshold: float, score_threshold: float, sigma: float
 ) -> tuple[list[int], list[float]]:
-    """The indices of boxes to keep, best first, and their scores (which soft suppression lowers)."""
-    scale = -0.5 / sigma if sigma > 0 else 0.0
-    heap = [(-float(s), i, 0) for i, s in enumerate(scores) if s > score_threshold]
+    """The indices of boxes to keep, best first, and their scores, which the boxes near them lower."""
+    scale = -0.5 / sigma
+    everyone = np.arange(len(scores))
+    heap = [(-score, i, 0) for i, score in enumerate(scores.tolist()) if score > score_threshold]
     heapq.heapify(heap)
     chosen: list[int] = []
     kept: list[float] = []
+    factors: list[list[float]] = []  # of each box chosen, what it leaves of the others' scores
     while heap and len(chosen) < limit:
         negative, index, begin = heapq.heappop(heap)
         score = original = -negative
-        suppressed = False
         for other in reversed(range(begin, len(chosen))):
-            near = similarity(index, chosen[other])
-            if sigma <= 0 and near > threshold:
-                suppressed = True
+            score *= factors[other][index]
+            if score <= score_threshold:
                 break
-            if sigma > 0:
-                score *= float(np.exp(scale * near * near)) if near <= threshold else 0.0
-                if score <= score_threshold:
-                    break
-        if suppressed:
-            continue
         if score == original:
             chosen.append(index)
             kept.append(score)
+            row = near(everyone, everyone[index : index + 1])[:, 0].astype(np.float64)
+            factors.append(np.where(row <= threshold, np.exp(scale * row * row), 0.0).tolist())
         elif score > score_threshold:
             heapq.heappush(heap, (-score, index, len(chosen)))
     return chosen, kept
@@ -205,11 +295,10 @@ def non_max_suppression_v2(boxes: Any, scores: Any, max_output_size: Any, iou_th
 
 def non_max_suppression_v3(boxes: Any, scores: Any, max_output_size: Any, iou_threshold: Any, score_threshold: Any) -> np.ndarray:
     _checked(boxes, scores, max_output_size, iou_threshold)
-    found, _ = suppress(scores, _overlap(boxes), min(int(max_output_size), len(boxes)), float(iou_threshold), float(score_threshold))
-    return np.array(found, np.int32)
+    return suppress(scores, _overlap(boxes), min(int(max_output_size), len(boxes)), float(iou_threshold), float(score_threshold))
 
 
-def _padded(values: list[Any], kind: Any, length: int) -> np.ndarray:
+def _padded(values: Any, kind: Any, length: int) -> np.ndarray:
     result = np.zeros(max(length, len(values)), kind)
     result[: len(values)] = values
     return result
@@ -220,7 +309,7 @@ def non_max_suppression_v4(
 ) -> list[Any]:
     found = non_max_suppression_v3(boxes, scores, max_output_size, iou_threshold, score_threshold)
     count = np.int32(len(found))
-    return [_padded(list(found), np.int32, int(max_output_size) if pad_to_max_output_size else 0), count]
+    return [_padded(found, np.int32, int(max_output_size) if pad_to_max_output_size else 0), count]
 
 
 def non_max_suppression_v5(
@@ -230,7 +319,12 @@ def non_max_suppression_v5(
     if float(soft_nms_sigma) < 0:
         raise InvalidArgumentError("soft_nms_sigma_val must be >= 0")
     limit = min(int(max_output_size), len(boxes))
-    found, kept = suppress(scores, _overlap(boxes), limit, float(iou_threshold), float(score_threshold), float(soft_nms_sigma))
+    settings = (scores, _overlap(boxes), limit, float(iou_threshold), float(score_threshold))
+    if float(soft_nms_sigma) > 0:
+        found, kept = suppress_softly(*settings, float(soft_nms_sigma))
+    else:
+        found = suppress(*settings)
+        kept = scores[found]
     length = int(max_output_size) if pad_to_max_output_size else 0
     return [_padded(found, np.int32, length), _padded(kept, scores.dtype, length), np.int32(len(found))]
 
@@ -243,8 +337,7 @@ def non_max_suppression_with_overlaps(overlaps: Any, scores: Any, max_output_siz
     if scores.shape != (len(overlaps),):
         raise InvalidArgumentError("scores has incompatible shape")
     limit = min(int(max_output_size), len(overlaps))
-    found, _ = suppress(scores, lambda i, j: float(overlaps[i, j]), limit, float(overlap_threshold), float(score_threshold))
-    return np.array(found, np.int32)
+    return suppress(scores, lambda some, others: overlaps[some[:, None], others], limit, float(overlap_threshold), float(score_threshold))
 
 
 # -- drawing ----------------------------------------------------------------------------------------------------------

@@ -6,6 +6,9 @@ Values are part of saved models (vocabulary buckets, feature crosses), so they e
 from __future__ import annotations
 
 import struct
+from typing import Any
+
+import numpy as np
 
 _MASK = (1 << 64) - 1
 _K0, _K1, _K2 = 0xC3A5C85C97CB3127, 0xB492B66FBE98F273, 0x9AE16A3B2F90404F
@@ -83,6 +86,123 @@ def _weak32(s: bytes, at: int, a: int, b: int) -> tuple[int, int]:
     a = a + x + y & _MASK
     b = b + _rotate(a, 44)
     return a + z & _MASK, b + c & _MASK
+
+
+# -- many at once -----------------------------------------------------------------------------------------------------
+
+FEW = 24
+"""Strings up to which one after the other is quicker than arrays of all."""
+
+
+def fingerprints64(strings: list[bytes]) -> np.ndarray:
+    """`fingerprint64` of each string, as uint64."""
+    if len(strings) <= FEW:
+        return np.array([fingerprint64(s) for s in strings], np.uint64)
+    lengths = np.fromiter(map(len, strings), np.int64, len(strings))
+    return _fingerprints_at(b"".join(strings), np.cumsum(lengths) - lengths, lengths)
+
+
+def decimal_fingerprints64(numbers: np.ndarray) -> np.ndarray:
+    """`fingerprint64` of each integer of a vector, written in decimal."""
+    if numbers.size <= FEW:
+        return np.array([fingerprint64(b"%d" % v) for v in numbers.tolist()], np.uint64)
+    negative = numbers < 0
+    rest = numbers.astype(np.uint64)
+    rest = np.where(negative, np.uint64(0) - rest, rest)
+    width = len(str(int(rest.max()))) + 1
+    text = np.empty((numbers.size, width), np.uint8)
+    lengths = np.ones(numbers.size, np.int64)
+    if width <= 10:
+        rest = rest.astype(np.uint32)  # divided faster
+    for k in range(width - 1, 0, -1):
+        quotient = rest // 10
+        text[:, k] = rest - quotient * 10 + 48
+        lengths += quotient != 0
+        rest = quotient
+    starts = np.arange(1, numbers.size + 1) * width - lengths
+    if negative.any():
+        starts -= negative
+        lengths += negative
+        text.reshape(-1)[starts[negative]] = ord("-")
+    return _fingerprints_at(text.tobytes(), starts, lengths)
+
+
+def _fingerprints_at(text: bytes, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """Fingerprints of text[start : start + length] for many of these."""
+    padded = text + bytes(8)
+    letters = np.frombuffer(padded, np.uint8)
+    words = np.ndarray((len(padded) - 7,), "<u8", padded, strides=(1,))  # the 8 bytes from each byte on
+    result = np.empty(lengths.size, np.uint64)
+    kinds = np.searchsorted(_LAST_LENGTHS, lengths)
+    for kind in np.flatnonzero(np.bincount(kinds)).tolist():
+        chosen = np.flatnonzero(kinds == kind)
+        at, n = starts[chosen], lengths[chosen]
+        if kind == len(_BY_LENGTH):
+            values: Any = [fingerprint64(text[a : a + size]) for a, size in zip(at.tolist(), n.tolist(), strict=True)]
+            result[chosen] = np.array(values, np.uint64)
+        else:
+            result[chosen] = _BY_LENGTH[kind](letters, words, at, n)
+    return result
+
+
+def _turn(v: np.ndarray, n: int) -> np.ndarray:
+    return (v >> np.uint64(n)) | (v << np.uint64(64 - n))
+
+
+def _mixed(u: np.ndarray, v: np.ndarray, mul: np.ndarray) -> np.ndarray:
+    a = (u ^ v) * mul
+    a ^= a >> _47
+    b = (v ^ a) * mul
+    b ^= b >> _47
+    return b * mul
+
+
+def _multiplier(n: np.ndarray) -> np.ndarray:
+    return n.astype(np.uint64) * np.uint64(2) + _U2
+
+
+def _many_0(letters: np.ndarray, words: np.ndarray, at: np.ndarray, n: np.ndarray) -> np.ndarray:
+    return np.full(n.size, _U2)
+
+
+def _many_1_to_3(letters: np.ndarray, words: np.ndarray, at: np.ndarray, n: np.ndarray) -> np.ndarray:
+    y = letters[at].astype(np.uint64) + (letters[at + (n >> 1)].astype(np.uint64) << np.uint64(8))
+    z = n.astype(np.uint64) + (letters[at + n - 1].astype(np.uint64) << np.uint64(2))
+    v = y * _U2 ^ z * _U0
+    return (v ^ (v >> _47)) * _U2
+
+
+def _many_4_to_7(letters: np.ndarray, words: np.ndarray, at: np.ndarray, n: np.ndarray) -> np.ndarray:
+    low = np.uint64(0xFFFFFFFF)
+    return _mixed(n.astype(np.uint64) + ((words[at] & low) << np.uint64(3)), words[at + n - 4] & low, _multiplier(n))
+
+
+def _many_8_to_16(letters: np.ndarray, words: np.ndarray, at: np.ndarray, n: np.ndarray) -> np.ndarray:
+    mul, a, b = _multiplier(n), words[at] + _U2, words[at + n - 8]
+    return _mixed(_turn(b, 37) * mul + a, (_turn(a, 25) + b) * mul, mul)
+
+
+def _many_17_to_32(letters: np.ndarray, words: np.ndarray, at: np.ndarray, n: np.ndarray) -> np.ndarray:
+    mul, end = _multiplier(n), at + n
+    a, b, c, d = words[at] * _U1, words[at + 8], words[end - 8] * mul, words[end - 16] * _U2
+    return _mixed(_turn(a + b, 43) + _turn(c, 30) + d, a + _turn(b + _U2, 18) + c, mul)
+
+
+def _many_33_to_64(letters: np.ndarray, words: np.ndarray, at: np.ndarray, n: np.ndarray) -> np.ndarray:
+    mul, end = _multiplier(n), at + n
+    a, b, c, d = words[at] * _U2, words[at + 8], words[end - 8] * mul, words[end - 16] * _U2
+    y = _turn(a + b, 43) + _turn(c, 30) + d
+    z = _mixed(y, a + _turn(b + _U2, 18) + c, mul)
+    e, f = words[at + 16] * mul, words[at + 24]
+    g, h = (y + words[end - 32]) * mul, (z + words[end - 24]) * mul
+    return _mixed(_turn(e + f, 43) + _turn(g, 30) + h, e + _turn(f + a, 18) + g, mul)
+
+
+_U0, _U1, _U2, _47 = np.uint64(_K0), np.uint64(_K1), np.uint64(_K2), np.uint64(47)
+_LAST_LENGTHS = np.array([0, 3, 7, 16, 32, 64])
+_BY_LENGTH = (_many_0, _many_1_to_3, _many_4_to_7, _many_8_to_16, _many_17_to_32, _many_33_to_64)
+
+# -- more than 64 bytes -----------------------------------------------------------------------------------------------
 
 
 class _Long:

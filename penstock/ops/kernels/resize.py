@@ -9,17 +9,21 @@ Positions are computed in float32, as TensorFlow does, because rounding decides 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
 from penstock import errors
 from penstock.ops.kernels.numeric import narrow, widen
+from penstock.ops.kernels.threads import parallel_for, serial
 from penstock.ops.kernels.window import show
 
 _F = np.float32
 # Bicubic weights come from a table with this many steps between two pixels.
 _CUBIC_STEPS = 1024
+# Numbers that are mixed at a time, and how many there must be for threads to gain anything.
+_PART, _THREADS_FROM = 1 << 18, 1 << 19
 
 
 class _Taps(NamedTuple):
@@ -161,20 +165,60 @@ def _gather(images: np.ndarray, rows: _Taps, columns: _Taps) -> np.ndarray:
 
 
 def _gather_linear(images: np.ndarray, rows: _Taps, columns: _Taps) -> np.ndarray:
-    """As `_gather`, in the form a + (b - a) * part, which is exact where both pixels are equal."""
-    x = images if images.dtype == _F else images.astype(_F)
-    for axis, (index, weight) in ((2, columns), (1, rows)):
-        lower = np.take(x, index[:, 0], axis)
-        part = weight[:, 1]
-        if part.any():
-            shape = [1, 1, 1, 1]
-            shape[axis] = len(index)
-            upper = np.take(x, index[:, 1], axis)
-            upper -= lower
-            upper *= part.reshape(shape)
-            lower += upper
-        x = lower
-    return x
+    """As `_gather`, in the form a + (b - a) * part, which is exact where both pixels are equal.
+
+    Some rows at a time, so that what lies between stays in the processor's cache.
+    """
+    used = np.unique(rows.at if rows.weight[:, 1].any() else rows.at[:, 0])
+    if len(used) < images.shape[1]:  # images that become smaller: the other rows are not even converted
+        images = np.take(images, used, 1)
+        rows = _Taps(np.minimum(np.searchsorted(used, rows.at), len(used) - 1), rows.weight)
+    x = np.ascontiguousarray(images, _F)
+    batch, in_height, in_width, depth = x.shape
+    height, width = len(rows.at), len(columns.at)
+    across = np.empty((batch, in_height, width * depth), _F)
+    if not across.size:
+        return np.empty((batch, height, width, depth), _F)
+    lines, mixed = x.reshape(batch * in_height, in_width, depth), across.reshape(batch * in_height, width * depth)
+    share = np.repeat(columns.weight[:, 1], depth) if columns.weight[:, 1].any() else None
+
+    def mix_columns(part: slice) -> None:
+        lower, target = lines[part], mixed[part]
+        np.take(lower, columns.at[:, 0], 1, target.reshape(len(target), width, depth), "clip")
+        if share is not None:
+            _mix(target, np.take(lower, columns.at[:, 1], 1, mode="clip").reshape(target.shape), share, target)
+
+    _in_parts(len(mixed), width * depth, mix_columns)
+    part_y = rows.weight[:, 1]
+    if np.array_equal(rows.at[:, 0], np.arange(in_height)) and not part_y.any():
+        return across.reshape(batch, height, width, depth)
+    result = np.empty((batch * height, width * depth), _F)
+    first = (np.arange(batch) * in_height)[:, None]
+    above, below = ((first + rows.at[:, t]).reshape(-1) for t in (0, 1))
+    weight = np.tile(part_y, batch)[:, None]
+
+    def mix_rows(part: slice) -> None:
+        target = result[part]
+        np.take(mixed, above[part], 0, target, "clip")
+        if part_y.any():
+            _mix(target, np.take(mixed, below[part], 0, mode="clip"), weight[part], target)
+
+    _in_parts(len(result), width * depth, mix_rows)
+    return result.reshape(batch, height, width, depth)
+
+
+def _mix(lower: np.ndarray, upper: np.ndarray, share: np.ndarray, out: np.ndarray) -> None:
+    """lower + (upper - lower) * share; `upper` is spent."""
+    upper -= lower
+    upper *= share
+    np.add(lower, upper, out=out)
+
+
+def _in_parts(count: int, size: int, work: Callable[[slice], None]) -> None:
+    """work(part) for stretches of `count` rows of `size` numbers, on several threads if there are many."""
+    step = max(1, _PART // size)
+    run = parallel_for if count * size >= _THREADS_FROM else serial
+    run(-(-count // step), lambda i: work(slice(i * step, min((i + 1) * step, count))))
 
 
 def _spread(grads: np.ndarray, rows: np.ndarray, columns: np.ndarray, out_type: np.dtype) -> np.ndarray:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from penstock.graph.ir import Graph, Operation
 from penstock.pipeline.optimise.arithmetic import simplify_arithmetic
+from penstock.pipeline.optimise.buckets import hash_numbers
 from penstock.pipeline.optimise.cells import join_cells
 from penstock.pipeline.optimise.columns import keep_columns
 from penstock.pipeline.optimise.dependencies import clean_dependencies
@@ -38,7 +39,7 @@ class Pass(NamedTuple):
 
 def _remapping(graph: Graph, context: Any) -> Graph:
     """Nodes that a kernel computes at once: sums and columns of products, normalised rows, LSTMs, chains behind convolutions and products."""
-    for step in (join_unrolled, sum_products, keep_columns, join_norms, join_cells, scale_products, remap):
+    for step in (join_unrolled, sum_products, keep_columns, join_norms, join_cells, scale_products, hash_numbers, remap):
         graph = step(graph, context)
     return graph
 

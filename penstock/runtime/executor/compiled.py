@@ -26,8 +26,10 @@ from penstock.engines.turns import beside
 from penstock.engines.xla.backend import is_deterministic, to_host
 from penstock.graph import spec
 from penstock.graph.ir import Operation
+from penstock.ops import philox
 from penstock.ops.context import DEAD, OpContext
-from penstock.ops.interrupts import Uninterrupted
+from penstock.ops.interrupts import Uninterrupted, is_from_handler
+from penstock.ops.kernels.threads import set_parallel_for
 from penstock.runtime.kernels import changes_state, read_ref, ref_inputs
 from penstock.runtime.quiet import enter, leave
 from penstock.runtime.story import as_op_error, explain
@@ -50,6 +52,8 @@ OFF, ON, EAGER = 0, 1, 2
 _OFF_TEXT = "generated code is switched off"
 
 parallel.parallel_for = parallel_for
+philox.parallel_for = parallel_for
+set_parallel_for(parallel_for)
 
 _log = logging.getLogger("penstock.regions")
 
@@ -105,6 +109,8 @@ class CompiledProgram:
             else:
                 results = code.run(ctx, args, step._cancellation or step._outer_cancellation or _NEVER)
         except Exception as error:
+            if is_from_handler(error):
+                raise
             told = self._explained(error, step, device)
             raise told from told.__cause__
         finally:

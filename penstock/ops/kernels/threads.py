@@ -1,0 +1,29 @@
+"""How kernels get at the threads of the runtime, which they must not import."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+
+def serial(count: int, work: Callable[[int], Any]) -> None:
+    """Calls work(0) ... work(count - 1) in this thread."""
+    for i in range(count):
+        work(i)
+
+
+_parallel_for: Callable[[int, Callable[[int], Any]], None] = serial
+
+
+def set_parallel_for(function: Callable[[int, Callable[[int], Any]], None]) -> None:
+    """The runtime says what `parallel_for` calls."""
+    global _parallel_for
+    _parallel_for = function
+
+
+def parallel_for(count: int, work: Callable[[int], Any]) -> None:
+    """Calls work(0) ... work(count - 1), in any order, on several threads if there is more than one call."""
+    if count > 1:
+        _parallel_for(count, work)
+    elif count:
+        work(0)

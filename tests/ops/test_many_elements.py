@@ -1,0 +1,179 @@
+"""Kernels that go other ways for many elements than for few: both ways give the same, for ties, zeros, NaNs and bounds too."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import penstock as tf
+from penstock.ops import matmul, sorting
+from penstock.ops.kernels import hashes, rows, segments, short_rows, topk
+
+RANDOM = np.random.RandomState(0)
+HALVES = ("float16", ml_dtypes.bfloat16)
+
+
+def by_value(x: np.ndarray, k: int) -> np.ndarray:
+    """Largest first, of equal ones the first: one row after the other, with Python's stable sort."""
+    return np.array([sorted(range(len(row)), key=lambda i: -row[i])[:k] for row in x.astype(np.float64).tolist()])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "int64", "uint8", *HALVES])
+@pytest.mark.parametrize(("n", "k"), [(40, 40), (1003, 5), (3000, 20), (900, 300)])
+def test_top_k(dtype, n, k):
+    spread = RANDOM.randn(3, n) * 50
+    for x in (spread, np.round(spread / 40), np.where(RANDOM.rand(3, n) < 0.5, 0.0, -0.0)):
+        x = (np.abs(x) if dtype == "uint8" else x).astype(dtype)
+        values, index = topk.top_k(x, np.int32(k))
+        assert values.dtype == x.dtype and index.dtype == np.int32
+        assert index.tolist() == by_value(x, k).tolist()
+        assert (values == np.take_along_axis(x, index, -1)).all()
+
+
+def test_top_k_puts_nans_first_and_fills_with_nothing():
+    x = np.full((2, 5000), -np.inf, np.float32)
+    x[0, 17], x[1, 4999] = 5, np.nan
+    assert topk.top_k(x, np.int32(3))[1].tolist() == [[17, 0, 1], [4999, 0, 1]]
+    least = np.full((1, 5000), np.iinfo(np.int32).min, np.int32)
+    least[0, 17] = 5
+    assert topk.top_k(least, np.int32(3))[1].tolist() == [[17, 0, 1]]
+
+
+def unique(x: np.ndarray) -> tuple[list, list]:
+    numbers: dict = {}
+    keys = [("nan", i) if v != v else v for i, v in enumerate(x.tolist())]
+    inverse = [numbers.setdefault(key, len(numbers)) for key in keys]
+    return [inverse.index(i) for i in range(len(numbers))], inverse
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64", "uint64", "uint8"])
+@pytest.mark.parametrize("span", [10, 5000, 2**31 - 1])
+def test_unique_integers(dtype, span):
+    x = RANDOM.randint(0, span, 1500).astype(dtype) + np.array(-5).astype(dtype)
+    first, inverse = sorting.first_occurrences(x)
+    assert (first.tolist(), inverse.tolist()) == unique(x)
+
+
+def test_unique_integers_of_64_bits():
+    for x in (RANDOM.randint(0, 99, 1500).astype(np.uint64) + np.uint64(2**63 + 5), RANDOM.randint(-(2**62), 2**62, 1500)):
+        first, inverse = sorting.first_occurrences(np.concatenate([x, x]))
+        assert (x[first] == x[np.sort(first)]).all() and first.max() < 1500
+        assert (np.concatenate([x, x])[first][inverse] == np.concatenate([x, x])).all()
+        assert len(first) == len(set(x.tolist()))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", *HALVES])
+@pytest.mark.parametrize("with_nans", [False, True])
+def test_unique_floats(dtype, with_nans):
+    x = np.round(RANDOM.randn(1500) * 20)
+    x[::7], x[3::7] = 0, -0.0
+    if with_nans:
+        x[::50] = np.nan
+    first, inverse = sorting.first_occurrences(x.astype(dtype))
+    assert (first.tolist(), inverse.tolist()) == unique(x.astype(dtype))
+
+
+def test_unique_strings():
+    x = np.array([b"w%d" % i for i in RANDOM.randint(0, 50, 500)], object)
+    first, inverse = sorting.first_occurrences(x)
+    assert (first.tolist(), inverse.tolist()) == unique(x)
+
+
+@pytest.mark.parametrize("dtype", ["int32", "uint32", "int64", "uint64", "uint8", "int16"])
+def test_products_of_integers_are_exact_and_wrap(dtype):
+    info = np.iinfo(dtype)
+    for low, high in ((0, 5), (info.min // 2, info.max // 2), (info.min, info.max)):
+        a, b = (RANDOM.randint(low, high, shape, dtype=dtype) for shape in ((40, 50), (50, 30)))
+        wanted = (a.astype(object) @ b.astype(object)) % 2 ** (8 * a.itemsize)
+        for product in (matmul.product(a, b), matmul.product(a[None], b)[0]):
+            assert product.dtype == a.dtype
+            assert (product.astype(object) % 2 ** (8 * a.itemsize) == wanted).all()
+
+
+def test_stable_order():
+    for high in (100, 1 << 16, 1 << 20, 1 << 40):
+        x = RANDOM.randint(0, high, 3000)
+        x[::2] = x[1::2]
+        assert (rows.stable_order(x) == np.argsort(x, kind="stable")).all()
+        assert (rows.stable_order(x - 7) == np.argsort(x - 7, kind="stable")).all()
+
+
+@pytest.mark.parametrize("how", ["add", "sub", "max"])
+def test_scatter_of_rows_that_come_often(how):
+    where, updates = RANDOM.randint(0, 40, 2000), RANDOM.randn(2000, 3).astype(np.float32)
+    array = RANDOM.randn(40, 3).astype(np.float32)
+    wanted = array.copy()
+    function = {"add": np.add, "sub": np.subtract, "max": np.maximum}[how]
+    for i, update in zip(where, updates, strict=True):
+        wanted[i] = function(wanted[i], update)
+    rows.scatter_rows(array, where, updates, how)
+    assert (array == wanted).all()  # in the same order, so with the same rounding
+
+
+@pytest.mark.parametrize(("count", "width"), [(30, 4), (700, 4), (700, 100), (70000, 2)])
+def test_sums_of_groups(count, width):
+    ids, data = RANDOM.randint(-1, count, 2000), RANDOM.randint(-9, 9, (2000, width)).astype(np.float32)
+    wanted = np.zeros((count, width), np.float32)
+    np.add.at(wanted, ids[ids >= 0], data[ids >= 0])
+    assert (segments.reduce_rows(np.add, data, ids, count, 0) == wanted).all()
+
+
+def test_fingerprints_of_many_strings():
+    strings = [RANDOM.bytes(i % 90) for i in range(400)]
+    assert hashes.fingerprints64(strings).tolist() == [hashes.fingerprint64(s) for s in strings]
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "int64", "uint64"])
+def test_fingerprints_of_many_numbers(dtype):
+    info = np.iinfo(dtype)
+    x = np.array([0, 1, 9, 10, 99, 100, info.min, info.max, *RANDOM.randint(info.min, info.max, 100, dtype=dtype)], dtype)
+    for numbers in (x, x[(x >= 0) & (x < 10)].repeat(20), x[x >= 0]):
+        assert hashes.decimal_fingerprints64(numbers).tolist() == [hashes.fingerprint64(b"%d" % v) for v in numbers.tolist()]
+
+
+@pytest.mark.parametrize("axis", [2, -1, (1, 2), (2, 1), 0, (0, 1, 2)])
+@pytest.mark.parametrize("keepdims", [False, True])
+def test_short_rows(axis, keepdims):
+    x = RANDOM.randint(-9, 9, (300, 4, 5)).astype(np.float32)
+    x[0, 0, 0], x[1, 1, 1] = np.inf, np.nan
+    for ufunc in (np.add, np.maximum, np.minimum):
+        found = short_rows.reduce_short_rows(ufunc, x, axis, keepdims)
+        assert (found is None) == (axis in (0, (0, 1, 2)))
+        if found is not None:
+            np.testing.assert_array_equal(found, ufunc.reduce(x, axis, keepdims=keepdims))
+    assert short_rows.are_short_rows((300, 4, 5), [2]) and not short_rows.are_short_rows((300, 4, 5), [0])
+
+
+@pytest.mark.parametrize("axis", [-1, 0, 1])
+@pytest.mark.parametrize("off", [0.0, -0.0, 2.0])
+def test_one_hot(axis, off):
+    indices = np.array([[0, 3, -1], [2, 4, 1]])
+    with tf.Session() as session:
+        found = session.run(tf.one_hot(tf.placeholder_with_default(indices, [None, 3]), 4, 5.0, off, axis))
+    wanted = np.moveaxis(np.where(indices[..., None] == np.arange(4), np.float32(5), np.float32(off)), -1, axis)
+    np.testing.assert_array_equal(found, wanted)
+    assert (np.signbit(found) == np.signbit(wanted)).all()
+
+
+def test_strings_fed_as_text():
+    text = tf.placeholder(tf.string, [None])
+    with tf.Session() as session:
+        for values in (["a", "\u00e9"], ["a\0b", "c"], [b"a", "b"], []):
+            found = session.run(tf.identity(text), {text: np.array(values, object)})
+            assert found.tolist() == [v.encode() if isinstance(v, str) else v for v in values]
+
+
+def test_numbers_that_are_only_hashed_are_never_text():
+    x = tf.placeholder(tf.int32, [None])
+    hashed = tf.strings.to_hash_bucket_fast(tf.as_string(x), 1000)
+    wide = tf.strings.to_hash_bucket_fast(tf.as_string(x, width=5), 1000)
+    text = tf.as_string(x)
+    both = [tf.strings.to_hash_bucket_fast(text, 1000), text]
+    values = np.arange(-60, 60)
+    wanted = [hashes.fingerprint64(b"%d" % v) % 1000 for v in values.tolist()]
+    with tf.Session() as session:
+        assert session.run(hashed, {x: values}).tolist() == wanted
+        assert session.run(wide, {x: values}).tolist() == [hashes.fingerprint64(b"%5d" % v) % 1000 for v in values.tolist()]
+        codes, words = session.run(both, {x: values})
+    assert codes.tolist() == wanted and words.tolist() == [b"%d" % v for v in values.tolist()]
