@@ -166,6 +166,8 @@ def _bytes_array(array: np.ndarray) -> np.ndarray:
             # All at once, if no string has the separator in it.
             pieces = "\0".join(values).encode("utf-8").split(b"\0")
             values = pieces if len(pieces) == len(values) else [x.encode("utf-8") for x in values]
+        elif array.dtype == object:
+            return np.array(array, order="C", subok=False)
         flat[:] = values
         return out
     for i, x in enumerate(values):

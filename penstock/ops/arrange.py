@@ -10,6 +10,7 @@ import numpy as np
 from penstock.errors import InvalidArgumentError
 from penstock.graph.ir import Dims
 from penstock.ops.declare import NOT_DIFFERENTIABLE, op, with_rank
+from penstock.ops.native import pixels
 from penstock.ops.samples import arr, empty, normal, strings
 from penstock.shapes import format_dims, merge_dims
 
@@ -158,21 +159,9 @@ op("PadV2(input: T, paddings: Tpaddings, constant_values: T) -> (output: T) [T: 
    errors=[(dict(input=[1.0], paddings=[[1, 1]], constant_values=[1.0]), InvalidArgumentError, "constant_values must be a scalar. Found: \\[1\\]")])  # fmt: skip
 
 
-def _mirror_index(size: int, before: int, after: int, offset: int) -> np.ndarray:
-    """Which element of a dimension stands where after mirroring; `offset` 1 leaves the edge out (REFLECT)."""
-    return np.concatenate(
-        [
-            np.arange(before - 1 + offset, offset - 1, -1),
-            np.arange(size),
-            np.arange(size - 1 - offset, size - 1 - offset - after, -1),
-        ]
-    )
-
-
 def mirror_pad_kernel(x: Any, paddings: np.ndarray, *, mode: bytes) -> np.ndarray:
     amounts = _paddings(x, paddings, ",")
     offset = 1 if mode == b"REFLECT" else 0
-    result = x
     for axis, (before, after) in enumerate(amounts):
         size = x.shape[axis]
         if before < 0 or after < 0:
@@ -180,8 +169,16 @@ def mirror_pad_kernel(x: Any, paddings: np.ndarray, *, mode: bytes) -> np.ndarra
         if before > size - offset or after > size - offset:
             what = "less than the dimension size: {}, {} not less than {}" if offset else "no greater than the dimension size: {}, {} greater than {}"
             raise InvalidArgumentError("paddings must be " + what.format(before, after, size))
-        if before or after:
-            result = result[(*(slice(None),) * axis, _mirror_index(size, before, after, offset))]
+    if not np.any(amounts):
+        return x
+    result = np.empty([size + before + after for size, (before, after) in zip(x.shape, amounts, strict=True)], x.dtype)
+    inner = [slice(before, before + size) for size, (before, _) in zip(x.shape, amounts, strict=True)]
+    result[tuple(inner)] = x
+    for axis, (before, after) in enumerate(amounts):  # what is there so far is mirrored at both ends of one axis after the other
+        part = result[(*(slice(None),) * axis, slice(None), *inner[axis + 1 :])]
+        head, end = (slice(None),) * axis, before + x.shape[axis]
+        part[(*head, slice(0, before))] = np.flip(part[(*head, slice(before + offset, 2 * before + offset))], axis)
+        part[(*head, slice(end, None))] = np.flip(part[(*head, slice(end - offset - after, end - offset))], axis)
     return result
 
 
@@ -299,7 +296,7 @@ def reverse_v2_kernel(x: Any, axis: np.ndarray) -> np.ndarray:
     if axis.ndim != 1:
         raise InvalidArgumentError(f"'dims' must be 1-dimension, not {axis.ndim}")
     axes = _reverse_axes(x.ndim, axis.tolist(), InvalidArgumentError)
-    return np.flip(x, axes) if axes else x
+    return pixels.laid_out(np.flip(x, axes)) if axes else x
 
 
 def reverse_v2_shape(c: Any) -> Dims:

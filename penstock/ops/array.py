@@ -26,6 +26,7 @@ from penstock.ops.kernels.joins import (
     unpack_kernel,
     unpack_shape,
 )
+from penstock.ops.native import pixels
 from penstock.ops.samples import arr, empty, ints, normal, strings
 from penstock.shapes import format_dims, num_elements
 
@@ -270,7 +271,7 @@ op("ExpandDims(input: T, dim: Tdim) -> (output: T) [T: type; Tdim: type in {int3
 
 def transpose_kernel(x: Any, perm: np.ndarray) -> np.ndarray:
     try:
-        return np.transpose(x, perm.tolist())
+        return pixels.laid_out(np.transpose(x, perm.tolist()))
     except (ValueError, TypeError):
         _check_permutation(x.ndim, perm)
         raise

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from penstock.errors import InvalidArgumentError
+from penstock.ops import read_ahead
 from penstock.ops.declare import op, with_rank
 from penstock.ops.kernels import candidates
 from penstock.ops.random import generator
@@ -20,10 +21,14 @@ def _checked(true_classes: Any, num_true: int, limit: int) -> np.ndarray:
     if true_classes.shape[1] != num_true:
         raise InvalidArgumentError("true_classes must have num_true columns, "
                                    f"expected: {true_classes.shape[1]} was: {num_true}")
-    wrong = true_classes[(true_classes < 0) | (true_classes >= limit)]
-    if wrong.size:
+    if true_classes.size and not (0 <= true_classes.min() and true_classes.max() < limit):
+        wrong = true_classes[(true_classes < 0) | (true_classes >= limit)]
         raise InvalidArgumentError(f"`true_candidate` out of range [0, {limit}), received {wrong[0]}")
     return true_classes
+
+
+_RESERVED = 2048
+"""Words of the stream that TF sets aside for each class to be drawn."""
 
 
 def _run(sampler: Any, true_classes: Any, num_true: int, n: int, unique: bool, state: Any, seed: int,
@@ -31,9 +36,11 @@ def _run(sampler: Any, true_classes: Any, num_true: int, n: int, unique: bool, s
     true_classes = _checked(true_classes, num_true, sampler.range)
     if unique and n > sampler.range:
         raise InvalidArgumentError("Sampler's range is too small.")
-    gen = generator(state, seed, seed2).reserve_words(2048 * n)
-    classes, tries = candidates.sample(sampler, gen, n, unique)
-    true_count, count = (candidates.expected_count(sampler.probability(c), n, tries) for c in (true_classes, classes))
+    gen = generator(state, seed, seed2).reserve_words(_RESERVED * n)
+    begun = read_ahead.stream(state, gen, candidates.blocks_for(n), _RESERVED * n // 4)
+    classes, tries = candidates.sample(sampler, begun, n, unique)
+    both = candidates.expected_count(sampler.probability(np.concatenate([true_classes.ravel(), classes])), n, tries)
+    true_count, count = both[:true_classes.size].reshape(true_classes.shape), both[true_classes.size:]
     if isinstance(sampler, candidates.UnigramSampler):
         sampler.update(true_classes)
     return classes, true_count, count
@@ -111,10 +118,11 @@ def accidental_hits_kernel(true_classes: Any, sampled_candidates: Any, *, num_tr
         raise InvalidArgumentError("true_candidates must be a batch_size * num_true matrix")
     if np.ndim(sampled_candidates) != 1:
         raise InvalidArgumentError("sampled_candidates must be a vector, which is typically an output from CandidateSampler")
-    place = {int(c): i for i, c in enumerate(sampled_candidates)}
-    hits = [(row, place[c]) for row, classes in enumerate(true_classes.tolist()) for c in classes if c in place]
-    found = np.array(hits, np.int64).reshape(-1, 2)
-    return found[:, 0].astype(np.int32), found[:, 1].copy(), np.full(len(hits), np.finfo(np.float32).min, np.float32)
+    place = dict(zip(sampled_candidates.tolist(), range(sampled_candidates.size)))
+    flat = true_classes.ravel().tolist()
+    hits = [i for i, c in enumerate(flat) if c in place]
+    rows = np.array(hits, np.int32) // np.int32(num_true)
+    return rows, np.array([place[flat[i]] for i in hits], np.int64), np.full(len(hits), np.finfo(np.float32).min, np.float32)
 
 
 def accidental_hits_shape(c: Any) -> list[Dims]:

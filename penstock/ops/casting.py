@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from penstock import dtypes
@@ -12,6 +11,7 @@ from penstock.dtypes import DType
 from penstock.errors import UnimplementedError
 from penstock.ops.broadcasting import broadcast_shape, reduce_to
 from penstock.ops.declare import broadcast, op, same_as
+from penstock.ops.kernels.numeric import HALF, SINGLE, to_half, to_single, widen
 from penstock.ops.samples import arr, bools, empty, ints, normal, strings
 
 # -- Cast -------------------------------------------------------------------------------------------------------------
@@ -40,12 +40,13 @@ def cast_kernel(x: Any, *, SrcT: DType, DstT: DType, Truncate: bool) -> Any:
         return _float_to_int(x, DstT)
     if Truncate and (SrcT, DstT) in _BITS_LOST:
         x = _cleared(x, *_BITS_LOST[SrcT, DstT])
-    return x.astype(target)
+    if target == HALF and x.dtype == SINGLE:
+        return to_half(x)
+    return to_single(x) if target == SINGLE and x.dtype == HALF else x.astype(target)
 
 
 def _float_to_int(x: Any, want: DType) -> Any:
-    if x.dtype == ml_dtypes.bfloat16:
-        x = x.astype(np.float32)
+    x = widen(x)
     if want in _SMALL_INTS:
         return x.astype(np.int32).astype(want.np)
     if want is dtypes.uint32:

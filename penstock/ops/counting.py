@@ -17,16 +17,17 @@ from penstock.shapes import Dims, format_dims
 
 def counts(rows: Any, values: Any, weights: Any, shape: tuple[int, int], dtype: Any, binary: bool) -> np.ndarray:
     """A [rows, bins] table: the sum of weights (or the number) of each value in each row. Values past the end are dropped."""
+    if values.size and int(values.max()) >= shape[1]:
+        inside = values < shape[1]
+        rows, values, weights = rows[inside], values[inside], weights[inside] if weights.size else weights
+    places = values if shape[0] == 1 else rows * shape[1] + values
+    if not binary and not weights.size:
+        return np.bincount(places, minlength=shape[0] * shape[1]).reshape(shape).astype(dtype)
     table = np.zeros(shape, dtype=dtype)
-    inside = values < shape[1]
-    rows, values = rows[inside], values[inside]
     if binary:
-        table[rows, values] = 1
-    elif weights.size:
-        np.add.at(table, (rows, values), weights[inside])
+        table.reshape(-1)[places] = 1
     else:
-        flat = np.bincount(rows * shape[1] + values, minlength=shape[0] * shape[1])
-        table = flat.reshape(shape).astype(dtype)
+        np.add.at(table.reshape(-1), places, weights)  # NumPy is quick for vectors only
     return table
 
 

@@ -11,7 +11,7 @@ from penstock.dtypes import DType
 from penstock.errors import InvalidArgumentError
 from penstock.ops.broadcasting import conj
 from penstock.ops.declare import op, with_rank_at_least
-from penstock.ops.kernels import matrices
+from penstock.ops.kernels import lapack, matrices
 from penstock.ops.kernels.matrices import check_matrix, check_square, in_wide, invertible
 from penstock.ops.linalg import REGULAR, STACK, adjoint, band, mm, square_dims, square_shape
 from penstock.ops.samples import arr, empty, program
@@ -30,7 +30,7 @@ def cholesky_kernel(x: Any) -> Any:
     x = check_square(x)
     if x.size == 0:
         return x
-    return invertible(np.linalg.cholesky, "Cholesky decomposition was not successful. The input might not be valid.", x)
+    return invertible(lapack.cholesky, "Cholesky decomposition was not successful. The input might not be valid.", x)
 
 
 def cholesky_grad(g: Any, op: Any, dy: Any) -> Any:
@@ -78,7 +78,7 @@ for _name, _types, _note in (("CholeskyGrad", "{half, float, double}", ""), ("Ba
 @in_wide
 def _qr(x: Any, full_matrices: bool) -> list[Any]:
     x = check_matrix(x)
-    q, r = np.linalg.qr(x, mode="complete" if full_matrices else "reduced")
+    q, r = lapack.qr(x, mode="complete" if full_matrices else "reduced")
     return [q, r]
 
 
@@ -149,8 +149,8 @@ def _svd(x: Any, compute_uv: bool, full_matrices: bool) -> list[Any]:
     x = check_matrix(x)
     if not compute_uv:
         nothing = np.zeros((0,), dtype=x.dtype)
-        return [np.linalg.svd(x, compute_uv=False).astype(x.dtype), nothing, nothing]
-    u, s, vh = np.linalg.svd(x, full_matrices=full_matrices)
+        return [lapack.svd(x, compute_uv=False).astype(x.dtype), nothing, nothing]
+    u, s, vh = lapack.svd(x, full_matrices=full_matrices)
     return [s.astype(x.dtype), u, matrices.adjoint(vh)]
 
 
@@ -234,8 +234,8 @@ def _eigh(x: Any, compute_v: bool) -> list[Any]:
     if x.size == 0:
         return [np.zeros(x.shape[:-1], dtype=x.dtype), x]
     if not compute_v:
-        return [np.linalg.eigvalsh(x).astype(x.dtype), np.zeros((0,), dtype=x.dtype)]
-    e, v = np.linalg.eigh(x)
+        return [lapack.eigvalsh(x).astype(x.dtype), np.zeros((0,), dtype=x.dtype)]
+    e, v = lapack.eigh(x)
     return [e.astype(x.dtype), v]
 
 

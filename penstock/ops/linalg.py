@@ -9,7 +9,7 @@ import numpy as np
 from penstock.errors import InvalidArgumentError
 from penstock.ops.broadcasting import conj
 from penstock.ops.declare import op, with_rank_at_least
-from penstock.ops.kernels import matrices
+from penstock.ops.kernels import lapack, matrices
 from penstock.ops.kernels.matrices import check_matrix, check_solve, check_square, in_wide, invertible
 from penstock.ops.samples import arr, empty, normal
 from penstock.shapes import Dims, broadcast_dims, merge_dim, merge_dims
@@ -103,7 +103,7 @@ def band(g: Any, x: Any, lower: int, upper: int) -> Any:
 @in_wide
 def _inverse(x: Any, adjoint: bool) -> Any:
     x = check_square(x)
-    return invertible(np.linalg.inv, "Input is not invertible.", matrices.adjoint(x) if adjoint else x)
+    return invertible(lapack.inv, "Input is not invertible.", matrices.adjoint(x) if adjoint else x)
 
 
 def inverse_kernel(x: Any, *, adjoint: bool) -> Any:
@@ -124,13 +124,13 @@ def determinant_grad(g: Any, op: Any, dy: Any) -> Any:
 @in_wide
 def determinant_kernel(x: Any) -> Any:
     x = check_square(x)
-    return np.asarray(np.linalg.det(x), dtype=x.dtype)
+    return np.asarray(lapack.det(x), dtype=x.dtype)
 
 
 @in_wide
 def log_determinant_kernel(x: Any) -> list[Any]:
     x = check_square(x)
-    sign, log = np.linalg.slogdet(x)
+    sign, log = lapack.slogdet(x)
     return [np.asarray(sign, dtype=x.dtype), np.asarray(log, dtype=x.dtype)]
 
 
@@ -158,7 +158,7 @@ def _solve(matrix: Any, rhs: Any, adjoint: bool) -> Any:
     matrix, rhs = check_solve(matrix, rhs)
     if rhs.shape[-1] == 0 or matrix.shape[-1] == 0:
         return np.zeros(rhs.shape, dtype=rhs.dtype)
-    return invertible(np.linalg.solve, "Input matrix is not invertible.", matrices.adjoint(matrix) if adjoint else matrix, rhs)
+    return invertible(lapack.solve, "Input matrix is not invertible.", matrices.adjoint(matrix) if adjoint else matrix, rhs)
 
 
 def solve_kernel(matrix: Any, rhs: Any, *, adjoint: bool) -> Any:

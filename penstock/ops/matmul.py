@@ -11,7 +11,8 @@ from penstock.dtypes import DType
 from penstock.errors import FailedPreconditionError, InvalidArgumentError
 from penstock.ops.broadcasting import conj
 from penstock.ops.declare import op, with_rank, with_rank_at_least
-from penstock.ops.kernels.numeric import NARROW, widen
+from penstock.ops.kernels.numeric import NARROW, narrow, widen
+from penstock.ops.native import products
 from penstock.ops.samples import empty, ints, normal
 from penstock.shapes import Dims, broadcast_dims, format_dims, merge_dim, merge_dims
 
@@ -30,6 +31,8 @@ def product(x: Any, y: Any) -> Any:
         return np.matmul(x, y)
     if _largest(x) * _largest(y) * inner < 1 << 53:
         return np.matmul(x.astype(np.float64), y.astype(np.float64)).astype(np.int64).astype(dtype)
+    if x.ndim == y.ndim == 2 and products.can_multiply(dtype):
+        return products.multiply(x, y)
     if dtype.itemsize > 4 or inner > 1 << 20:
         return np.matmul(x, y)
     # Modulo 2**32 the product of the upper halves does not count.
@@ -58,7 +61,7 @@ def matmul_kernel(a: Any, b: Any, *, transpose_a: bool, transpose_b: bool) -> An
     if x.shape[1] != y.shape[0]:
         raise InvalidArgumentError(f"Matrix size-incompatible: In[0]: {format_dims(a.shape)}, In[1]: {format_dims(b.shape)}")
     if a.dtype in NARROW:
-        return np.matmul(widen(x), widen(y)).astype(a.dtype)
+        return narrow(np.matmul(widen(x), widen(y)), a.dtype)
     if x.shape[1] == 1:  # an outer product: a tenth of what BLAS takes for it
         return np.multiply(x, y, order="C")
     return product(x, y)

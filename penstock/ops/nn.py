@@ -14,6 +14,7 @@ from penstock.ops.declare import merge_same, op, same_as, scalar, with_rank, wit
 from penstock.ops.kernels import softmax, topk
 from penstock.ops.kernels.norm import l2_loss
 from penstock.ops.kernels.numeric import NARROW, column_sums, narrow, widen
+from penstock.ops.native import looped
 from penstock.ops.samples import arr, empty, ints, normal, uniform
 from penstock.shapes import broadcast_dims, format_dims, merge_dim
 
@@ -163,19 +164,25 @@ def relu(x: Any) -> Any:
     return np.maximum(x, x.dtype.type(0))
 
 
+@looped
 def relu6(x: Any) -> Any:
     return np.minimum(np.maximum(x, x.dtype.type(0)), x.dtype.type(6))
 
 
 def leaky_relu(x: Any, *, alpha: float) -> Any:
     wide = widen(x)
-    return narrow(np.where(wide > 0, wide, wide * wide.dtype.type(alpha)), x.dtype)
+    slope = wide.dtype.type(alpha)
+    if 0 < slope <= 1:  # a choice by signs that nobody can foresee takes six times as long; with 0, infinity would become NaN
+        return narrow(np.maximum(wide, wide * slope), x.dtype)
+    return narrow(np.where(wide > 0, wide, wide * slope), x.dtype)
 
 
+@looped
 def elu(x: Any) -> Any:
     return np.where(x < 0, np.expm1(x), x)
 
 
+@looped
 def selu(x: Any) -> Any:
     scale, alpha = x.dtype.type(SELU_SCALE), x.dtype.type(SELU_SCALE_ALPHA)
     return np.where(x < 0, alpha * np.expm1(x), scale * x)
@@ -190,6 +197,7 @@ def softplus(features: Any) -> Any:
     return narrow(np.where(x > -limit, x, y), features.dtype)
 
 
+@looped
 def softsign(x: Any) -> Any:
     return x / (1 + np.abs(x))
 
@@ -206,21 +214,28 @@ def relu6_grad(gradients: Any, x: Any) -> Any:
 def leaky_relu_grad(gradients: Any, x: Any, *, alpha: float, node: Any) -> Any:
     check_same_shape(node, gradients, x)
     dy, wide = widen(gradients), widen(x)
-    return narrow(np.where(wide > 0, dy, dy * dy.dtype.type(alpha)), gradients.dtype)
+    slope = dy.dtype.type(alpha)
+    if 0 <= slope <= 1:  # times 1 or the slope
+        return narrow(dy * np.maximum(wide > 0, slope), gradients.dtype)
+    return narrow(np.where(wide > 0, dy, dy * slope), gradients.dtype)
 
 
+@looped
 def elu_grad(gradients: Any, y: Any) -> Any:
     return np.where(y < 0, (y + 1) * gradients, gradients)
 
 
+@looped
 def selu_grad(gradients: Any, y: Any) -> Any:
     return np.where(y < 0, (y + y.dtype.type(SELU_SCALE_ALPHA)) * gradients, gradients * y.dtype.type(SELU_SCALE))
 
 
+@looped
 def softplus_grad(gradients: Any, x: Any) -> Any:
     return gradients / (np.exp(-x) + 1)
 
 
+@looped
 def softsign_grad(gradients: Any, x: Any) -> Any:
     return gradients / np.square(1 + np.abs(x))
 

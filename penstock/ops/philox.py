@@ -9,7 +9,9 @@ depend on their position only, so they can be made in any order and in tiles.
 - `uniform`, `normal`, ... fill arrays from a `Philox`.
 
 Integers, uniform numbers, float32 (also half and bfloat16) normals are TensorFlow's bit for bit. Float64 normals can
-differ in the last place or two, because NumPy's float64 log, sin and cos may round differently from the C library's.
+differ in the last place or two, because float64 log, sin and cos of NumPy and of `native` may round differently from the C library's.
+
+Where the CPU allows, blocks are made and turned into numbers by loops in machine code (`native.streams`); the NumPy code here is the same, step by step.
 """
 
 from __future__ import annotations
@@ -23,6 +25,8 @@ import ml_dtypes
 import numpy as np
 
 from penstock.ops.kernels.libm32 import logf, sincosf
+from penstock.ops.kernels.numeric import narrow
+from penstock.ops.native import streams
 
 _M0, _M1 = 0xD2511F53, 0xCD9E8D57
 _W0, _W1 = 0x9E3779B9, 0xBB67AE85
@@ -235,12 +239,27 @@ def _fill(gen: Philox, flat: np.ndarray, per_block: int, store: _Store) -> None:
     """Fill `flat`: store(x, y, out) turns n blocks into out, an (n, per_block) piece of `flat`."""
     whole = flat.size // per_block
     body = flat[:whole * per_block].reshape(whole, per_block)
-    _tiles(whole, lambda first, n: store(*gen.blocks(first, n), body[first:first + n]))
+    if not _fill_rows(gen, body, store):
+        _tiles(whole, lambda first, n: store(*gen.blocks(first, n), body[first:first + n]))
     rest = flat.size - whole * per_block
     if rest:
         last = np.empty((1, per_block), flat.dtype)
         store(*gen.blocks(whole, 1), last)
         flat[-rest:] = last[0, :rest]
+
+
+def _fill_rows(gen: Philox, rows: np.ndarray, store: _Store) -> bool:
+    """Row i from block i, by a loop in machine code if there is one."""
+    kind = _LOOPS.get(store)
+    if kind is None or len(rows) < streams.LANES or not streams.can_fill(gen.counter, 1, len(rows)):
+        return False
+    if rows[0].nbytes == 16 and rows.flags.c_contiguous:
+        streams.fill(kind, gen.key, gen.counter, 1, rows)
+    else:  # normals of half the width: rounded once more
+        wide = np.empty(rows.shape, np.float32)
+        streams.fill(kind, gen.key, gen.counter, 1, wide)
+        rows[...] = narrow(wide, rows.dtype)
+    return True
 
 
 def _store_words(x: np.ndarray, y: np.ndarray, out: np.ndarray) -> None:
@@ -323,6 +342,9 @@ def box_muller32(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def box_muller64(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """A pair of float64 normals out of each block of four words."""
     u, angle = float64_of(x, y)
+    found = streams.box_muller64(u, angle)
+    if found is not None:
+        return found
     np.maximum(u, 1e-7, out=u)
     radius = np.log(u, out=u)
     radius *= -2.0
@@ -348,6 +370,10 @@ def _store_normal32(x: np.ndarray, y: np.ndarray, out: np.ndarray) -> None:
 def _store_normal64(x: np.ndarray, y: np.ndarray, out: np.ndarray) -> None:
     out[:, 0], out[:, 1] = box_muller64(x, y)
 
+
+_LOOPS: dict[_Store, str] = {
+    _store_words: "words", _store_longs: "words", _store_float32: "uniform32", _store_float64: "uniform64", _store_normal32: "normal32", _store_normal64: "normal64",
+}  # fmt: skip
 
 _UNIFORM: dict[np.dtype, tuple[int, _Store]] = {
     _FLOAT16: (4, _store_small_float(10)),
@@ -386,16 +412,17 @@ def uniform_int(gen: Philox, shape: Sequence[int], minval: int, maxval: int, dty
     width = out.itemsize
     unsigned = np.uint32 if width == 4 else np.uint64
     size, low = unsigned(int(maxval) - int(minval)), unsigned(int(minval) % (1 << 8 * width))
-    draw = _store_words if width == 4 else _store_longs
+    flat = out.view(unsigned).reshape(-1)
+    _fill(gen, flat, 16 // width, _store_words if width == 4 else _store_longs)
 
-    def store(x: np.ndarray, y: np.ndarray, piece: np.ndarray) -> None:
-        draw(x, y, piece)
+    def bound(first: int, n: int) -> None:
+        piece = flat[first:first + n]
         multiple = piece // size  # NumPy divides by one number much faster than it takes remainders
         multiple *= size
         piece -= multiple
         piece += low
 
-    _fill(gen, out.view(unsigned).reshape(-1), 16 // width, store)
+    _tiles(flat.size, bound)
     return out
 
 
@@ -428,13 +455,16 @@ def truncated_normal(gen: Philox, shape: Sequence[int], dtype: np.dtype = _FLOAT
         unfinished += first
         found.append(unfinished)
 
-    _tiles(groups, fill)
-    # Few rows are left after each round, and a round of few takes almost as long as one of many: those of all tiles together.
-    unfinished = np.concatenate(found) if found else np.empty(0, np.intp)
-    _tiles(unfinished.size, lambda first, n: _refill(gen, values, unfinished[first:first + n], stretch, draw))
+    if groups and streams.can_fill(gen.counter, stretch, groups):
+        streams.fill("truncated64" if wide == _FLOAT64 else "truncated32", gen.key, gen.counter, stretch, values)
+    else:
+        _tiles(groups, fill)
+        # Few rows are left after each round, and a round of few takes almost as long as one of many: those of all tiles together.
+        unfinished = np.concatenate(found) if found else np.empty(0, np.intp)
+        _tiles(unfinished.size, lambda first, n: _refill(gen, values, unfinished[first:first + n], stretch, draw))
     if whole and out.dtype == wide:
         return values.reshape(out.shape)
-    out[...] = values.reshape(-1)[:out.size].reshape(out.shape)
+    out[...] = narrow(values, out.dtype).reshape(-1)[:out.size].reshape(out.shape)
     return out
 
 

@@ -238,7 +238,7 @@ def random_shuffle_kernel(value: Any, *, seed: int, seed2: int, state: Any) -> A
     if np.ndim(value) == 0 or np.size(value) <= 1 or len(value) <= 1:
         return value
     gen = generator(state, seed, seed2).reserve_words(len(value) - 1)
-    return value[samplers.permutation(gen, len(value))]
+    return samplers.shuffled(gen, value)
 
 
 op(f"RandomShuffle(value: T) -> (output: T) [{_SEEDS}; T: type] stateful",

@@ -40,9 +40,12 @@ class Ahead:
         self._count = 0
         self._table = _Table((), 0, np.empty((0, 0)))
 
-    def draw(self, gen: Philox, kind: tuple[Any, ...], n: int, make: Make) -> np.ndarray | None:
-        """The `n` numbers that a draw of this kind takes from `gen`; None where it is to be computed by itself."""
-        table, stride = self._table, n * RESERVED_PER_OUTPUT
+    def draw(self, gen: Philox, kind: tuple[Any, ...], n: int, make: Make, stride: int = 0) -> np.ndarray | None:
+        """The `n` numbers that a draw of this kind takes from `gen`; None where it is to be computed by itself.
+
+        `stride` is how many blocks further on the next draw begins, where that is not what TF sets aside for n outputs.
+        """
+        table, stride = self._table, stride or n * RESERVED_PER_OUTPUT
         if table.kind == kind:
             row, off = divmod(gen.counter - table.start, stride)
             if not off and 0 <= row < len(table.numbers):
@@ -94,3 +97,38 @@ def ints(state: Any, gen: Philox, sizes: tuple[int, ...], n: int, low: int, high
 
     found = _of(state).draw(gen, (dtype, n, low, high), n, make)
     return found if found is None else found.reshape(sizes)
+
+
+MOST_BLOCKS = 256
+"""Stretches that are longer are worth a computation of their own."""
+
+
+class Begun:
+    """A stream of which the first words are there already."""
+
+    __slots__ = ("_first", "_gen")
+
+    def __init__(self, gen: Philox, first: np.ndarray) -> None:
+        self._gen = gen
+        self._first = first
+
+    def words(self, n: int) -> np.ndarray:
+        return self._first if n == self._first.size else self._gen.words(n)
+
+    def skip(self, blocks: int) -> Philox:
+        return self._gen.skip(blocks)
+
+
+def stream(state: Any, gen: Philox, blocks: int, stride: int) -> Philox | Begun:
+    """`gen` for a reader who begins with so many blocks, and with as many `stride` blocks further on when it comes again."""
+    if blocks > MOST_BLOCKS:
+        return gen
+
+    def make(gen: Philox, rows: int, stride: int) -> np.ndarray:
+        offsets = np.arange(rows, dtype=np.uint64)[:, None] * np.uint64(stride) + np.arange(blocks, dtype=np.uint64)
+        out = np.empty((rows, 4 * blocks), np.uint32)
+        philox._store_words(*gen.at(offsets.ravel()), out.reshape(-1, 4))
+        return out
+
+    found = _of(state).draw(gen, ("words", blocks), 4 * blocks, make, stride)
+    return gen if found is None else Begun(gen, found)

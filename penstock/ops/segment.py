@@ -10,8 +10,10 @@ from penstock import dtypes
 from penstock.errors import InvalidArgumentError
 from penstock.ops.declare import op, with_rank_at_least
 from penstock.ops.kernels.numeric import lowest, narrow, widen
+from penstock.ops.kernels.rows import scatter_rows
 from penstock.ops.kernels.segments import group_sizes, per_row, reduce_rows, reduce_sorted
 from penstock.ops.samples import arr, empty, ints, normal
+from penstock.ops.sorting import first_occurrences
 from penstock.shapes import Dims, format_dims, merge_dim
 
 # -- sorted segments --------------------------------------------------------------------------------------------------
@@ -137,6 +139,39 @@ op(f"SegmentMax(data: T, segment_ids: Tindices) -> (output: T) [T: type in REALS
 # -- unsorted segments ------------------------------------------------------------------------------------------------
 
 
+FEW_ROWS = 40
+"""Rows that are told apart by a dictionary in less time than by sorting."""
+
+
+def _first_and_later(keys: list[int]) -> tuple[dict[int, int], list[tuple[int, int]]]:
+    """Where each key comes first; and (key, place) where one comes again."""
+    first: dict[int, int] = {}
+    again = []
+    for i, key in enumerate(keys):
+        if first.setdefault(key, i) != i:
+            again.append((key, i))
+    return first, again
+
+
+def _few_sums(data: np.ndarray, numbers: list[int], count: int) -> np.ndarray:
+    """The sums of a few rows by their numbers, from 0 on and in order."""
+    rows = widen(data)
+    first, again = _first_and_later(numbers)
+    total = rows.take(list(first.values()), 0) if again else rows
+    if len(first) == count and list(first) == list(range(count)):
+        total = total + total.dtype.type(0)  # a sum that begins with 0 is never -0.0
+    else:
+        some, total = total, np.zeros((count, rows.shape[1]), rows.dtype)
+        total[list(first)] += some
+    if len(again) <= 8:
+        for number, i in again:
+            total[number] += rows[i]
+    else:
+        at, which = np.array(again).T
+        scatter_rows(total, at, rows.take(which, 0), "add")
+    return narrow(total, data.dtype)
+
+
 def unsorted_segments(ufunc: Any, initial: Any) -> Any:
     def kernel(data: Any, ids: Any, num_segments: Any) -> Any:
         if num_segments.ndim:
@@ -146,6 +181,10 @@ def unsorted_segments(ufunc: Any, initial: Any) -> Any:
             raise InvalidArgumentError(f"Input num_segments == {count} must not be negative.")
         if data.shape[: ids.ndim] != ids.shape:
             raise InvalidArgumentError(f"data.shape = {format_dims(data.shape)} does not start with segment_ids.shape = {format_dims(ids.shape)}")
+        if ufunc is np.add and 0 < ids.size <= FEW_ROWS and ids.ndim == 1 and data.ndim == 2:
+            numbers = ids.tolist()
+            if 0 <= min(numbers) and max(numbers) < count:
+                return _few_sums(data, numbers, count)
         flat = np.ravel(ids)
         if flat.size and int(flat.max()) >= count:
             where = np.unravel_index(int(np.argmax(flat >= count)), ids.shape) if ids.ndim else ()
@@ -232,3 +271,33 @@ op(f"UnsortedSegmentMax(data: T, segment_ids: Tindices, num_segments: Tnumsegmen
    shape=unsorted_shape, numpy=unsorted_segments(np.maximum, _lowest), grad=unsorted_extreme_grad, samples=UNSORTED, errors=UNSORTED_ERRORS)
 op(f"UnsortedSegmentMin(data: T, segment_ids: Tindices, num_segments: Tnumsegments) -> (output: T) [T: type in REALS; {MORE}",
    shape=unsorted_shape, numpy=unsorted_segments(np.minimum, _highest), grad=unsorted_extreme_grad, samples=UNSORTED, errors=UNSORTED_ERRORS)
+
+
+# -- rows that come several times -------------------------------------------------------------------------------------
+
+def sum_of_duplicates_kernel(values: Any, indices: Any) -> tuple[np.ndarray, np.ndarray]:
+    """The rows of `values` summed by their index, from 0 on and in order; and each index once, in the order in which they come first."""
+    if indices.ndim != 1:
+        raise InvalidArgumentError("unique expects a 1D vector.")
+    if values.shape[:1] != indices.shape:
+        raise InvalidArgumentError(f"data.shape = {format_dims(values.shape)} does not start with segment_ids.shape = {format_dims(indices.shape)}")
+    rows = widen(values)
+    if indices.size > FEW_ROWS:
+        first, numbers = first_occurrences(indices)
+        return narrow(reduce_rows(np.add, rows, numbers, first.size, 0), values.dtype), indices.take(first)
+    keys = indices.tolist()
+    numbers = {key: number for number, key in enumerate(dict.fromkeys(keys))}
+    if values.ndim == 2 and keys:
+        total = _few_sums(values, [numbers[key] for key in keys], len(numbers))
+    else:
+        total = narrow(reduce_rows(np.add, rows, np.array([numbers[key] for key in keys], np.int64), len(numbers), 0), values.dtype)
+    return total, indices if len(numbers) == len(keys) else np.fromiter(numbers, indices.dtype, len(numbers))
+
+
+def sum_of_duplicates_shape(c: Any) -> list[Dims]:
+    rows = c.dims(0)
+    return [None if rows is None else (None, *rows[1:]), (None,)]
+
+
+op("_SumOfDuplicates(values: T, indices: Tindices) -> (sum: T, unique: Tindices) [T: type in NUMBERS; Tindices: type in {int32, int64}]",
+   shape=sum_of_duplicates_shape, numpy=sum_of_duplicates_kernel)  # fmt: skip

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from typing import Any
 
 import numpy as np
@@ -9,11 +11,12 @@ import numpy as np
 from penstock.errors import InvalidArgumentError
 from penstock.graph.ir import Dims
 from penstock.ops.declare import NOT_DIFFERENTIABLE, op, unknown
-from penstock.ops.kernels.sparse import check_in_order, check_sparse
+from penstock.ops.kernels.sparse import check_in_order, check_sparse, coordinates, keys_of
 from penstock.ops.samples import arr, ints, strings
 from penstock.shapes import format_dims, merge_dims
 
-Groups = dict[tuple[int, ...], set]
+Groups = dict[int, set]
+"""Sets by the number of their row, in row-major order."""
 
 _OPERATIONS = {
     b"a-b": lambda a, b: a - b,
@@ -24,22 +27,28 @@ _OPERATIONS = {
 
 
 def dense_groups(x: np.ndarray) -> tuple[Groups, tuple[int, ...]]:
-    """The set in each row, by the row's coordinates, and the shape of the coordinates."""
+    """The set in each row, by the row's number, and the shape of the rows' coordinates."""
     if x.ndim < 2:
         raise InvalidArgumentError(f"Shape {format_dims(x.shape)} has rank {x.ndim} < 2")
-    return {place: set(x[place].tolist()) for place in np.ndindex(*x.shape[:-1])}, x.shape[:-1]
+    rows = x.reshape(math.prod(x.shape[:-1]), x.shape[-1]).tolist()
+    return dict(enumerate(map(set, rows))), x.shape[:-1]
 
 
 def sparse_groups(indices: Any, values: Any, shape: Any, validate: bool) -> tuple[Groups, tuple[int, ...]]:
     check_sparse(indices, values, shape)
     if shape.size < 2:
         raise InvalidArgumentError(f"Shape {format_dims(tuple(shape.tolist()))} has rank {shape.size} < 2")
+    sizes = shape.tolist()
     if validate:
-        check_in_order(indices, shape.tolist())
-    groups: Groups = {}
-    for place, value in zip(indices[:, :-1].tolist(), values.tolist(), strict=True):
-        groups.setdefault(tuple(place), set()).add(value)
-    return groups, tuple(shape[:-1].tolist())
+        check_in_order(indices, sizes)
+    rows = keys_of(indices, sizes[:-1])
+    if not validate:
+        order = np.argsort(rows, kind="stable")
+        rows, values = rows[order], values[order]
+    starts = np.flatnonzero(np.append(True, rows[1:] != rows[:-1])).tolist() if len(rows) else []
+    members = values.tolist()
+    groups = {row: set(members[a:b]) for row, a, b in zip(rows[starts].tolist(), starts, [*starts[1:], len(members)], strict=True)}
+    return groups, tuple(sizes[:-1])
 
 
 def _combine(a: tuple[Groups, tuple], b: tuple[Groups, tuple], operation: bytes, dtype: np.dtype) -> list:
@@ -48,17 +57,18 @@ def _combine(a: tuple[Groups, tuple], b: tuple[Groups, tuple], operation: bytes,
         raise InvalidArgumentError(f"Invalid set_operation {operation.decode(errors='replace')}.")
     if a[1] != b[1]:
         raise InvalidArgumentError(f"Mismatched shapes {format_dims(a[1])} vs {format_dims(b[1])}")
-    indices, values, longest = [], [], 0
     nothing: set = set()
-    for place in sorted({*a[0], *b[0]}):
-        members = sorted(function(a[0].get(place, nothing), b[0].get(place, nothing)))
-        indices += [(*place, i) for i in range(len(members))]
-        values += members
-        longest = max(longest, len(members))
-    rank = len(a[1]) + 1
+    first, second = a[0].get, b[0].get
+    rows = sorted({*a[0], *b[0]})
+    results = [sorted(function(first(row, nothing), second(row, nothing))) for row in rows]
+    lengths = np.fromiter(map(len, results), np.int64, len(results))
+    values = list(itertools.chain.from_iterable(results))
+    indices = np.empty((len(values), len(a[1]) + 1), np.int64)
+    indices[:, :-1] = coordinates(np.repeat(np.array(rows, np.int64), lengths), a[1])
+    indices[:, -1] = np.arange(len(values)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
     result = np.empty(len(values), dtype)
     result[:] = values
-    return [np.array(indices, np.int64).reshape(-1, rank), result, np.array([*a[1], longest], np.int64)]
+    return [indices, result, np.array([*a[1], lengths.max(initial=0)], np.int64)]
 
 
 def dense_dense_kernel(a: Any, b: Any, *, set_operation: bytes) -> list:
@@ -104,8 +114,8 @@ def sparse_sparse_shape(c: Any) -> list[Dims]:
 def size_kernel(indices: Any, values: Any, shape: Any, *, validate_indices: bool) -> np.ndarray:
     groups, sizes = sparse_groups(indices, values, shape, validate_indices)
     result = np.zeros(sizes, np.int32)
-    for place, members in groups.items():
-        result[place] = len(members)
+    if groups:
+        result.reshape(-1)[list(groups)] = list(map(len, groups.values()))
     return result
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -11,8 +12,9 @@ from penstock.dtypes import DType
 from penstock.errors import InvalidArgumentError
 from penstock.graph.ir import Dims
 from penstock.ops.declare import NOT_DIFFERENTIABLE, op, with_rank
+from penstock.ops.kernels.distances import Sequences, distances
 from penstock.ops.kernels.numeric import widen
-from penstock.ops.kernels.rows import FEW, stable_order
+from penstock.ops.kernels.rows import stable_order
 from penstock.ops.samples import arr, empty, ints, strings
 from penstock.shapes import format_dims
 
@@ -23,18 +25,20 @@ BITS = {np.dtype(np.float32): np.uint32, np.dtype(np.float16): np.uint16, dtypes
 """Numbers whose bits tell them apart, once there is one zero only and no NaN."""
 
 
+FEW = 48
+"""Integers up to which a dictionary is quicker than arrays."""
+
+
 def first_occurrences(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Positions of the first occurrence of each distinct row, in order, and for every row the number of its value."""
     if x.ndim == 1 and (x.dtype == object or (x.dtype.kind in "iu" and x.size <= FEW)):
-        values = x.tolist()
-        distinct = dict.fromkeys(values)
-        if len(distinct) == len(values):
-            return np.arange(x.size), np.arange(x.size)
-        number_of = dict(zip(distinct, range(len(distinct))))
-        inverse = np.fromiter(map(number_of.__getitem__, values), np.int64, x.size)
-        first = np.empty(len(distinct), np.int64)
-        first[inverse[::-1]] = np.arange(x.size - 1, -1, -1)  # NumPy writes in order, so the first occurrence stays
-        return first, inverse
+        found: dict[Any, int] = {}
+        positions = np.arange(x.size)
+        first_of = np.fromiter(map(found.setdefault, x.tolist(), itertools.count()), np.int64, x.size)
+        if len(found) == x.size:
+            return positions, positions
+        is_first = first_of == positions
+        return np.flatnonzero(is_first), (np.cumsum(is_first) - 1).take(first_of)
     if x.ndim == 1 and x.dtype.kind in "iu":
         lowest = int(x.min())
         span = int(x.max()) - lowest + 1
@@ -246,22 +250,16 @@ for _name, _side in (("LowerBound", "left"), ("UpperBound", "right")):
 # -- edit distance ----------------------------------------------------------------------------------------------------
 
 
-def levenshtein(a: list[Any], b: list[Any]) -> int:
-    """How many elements have to be inserted, deleted or replaced to get from `a` to `b`."""
-    row = list(range(len(b) + 1))
-    for i, x in enumerate(a, 1):
-        previous, row[0] = row[0], i
-        for j, y in enumerate(b, 1):
-            previous, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, previous + (x != y))
-    return row[-1]
-
-
-def _sequences(indices: np.ndarray, values: np.ndarray) -> dict[tuple[int, ...], list[Any]]:
-    """The values of each group: all coordinates but the last one name it."""
-    groups: dict[tuple[int, ...], list[Any]] = {}
-    for place, value in zip(indices[:, :-1].tolist(), values.tolist(), strict=True):
-        groups.setdefault(tuple(place), []).append(value)
-    return groups
+def _places(indices: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """The number of each element's group: all coordinates but the last one name it."""
+    places = np.zeros(len(indices), np.int64)
+    for k, size in enumerate(shape):
+        column = indices[:, k]
+        bad = np.flatnonzero((column < 0) | (column >= size))
+        if bad.size:
+            raise InvalidArgumentError(f"Got end of group {indices[bad[0], :-1].tolist()} outside of the output's shape {format_dims(shape)}")
+        places = places * size + column
+    return places
 
 
 def edit_distance_kernel(h_indices: Any, h_values: Any, h_shape: Any, t_indices: Any, t_values: Any, t_shape: Any, *,
@@ -276,16 +274,16 @@ def edit_distance_kernel(h_indices: Any, h_values: Any, h_shape: Any, t_indices:
     if h_shape.size != t_shape.size:
         raise InvalidArgumentError(f"truth_shape.NumElements() = {t_shape.size} differs from hypothesis_shape.NumElements() = {h_shape.size}")
     result = np.zeros([max(a, b) for a, b in zip(h_shape[:-1].tolist(), t_shape[:-1].tolist(), strict=True)], np.float32)
-    hypotheses, truths = _sequences(h_indices, h_values), _sequences(t_indices, t_values)
-    for place in {*hypotheses, *truths}:
-        hypothesis, truth = hypotheses.get(place, []), truths.get(place, [])
-        distance: float = levenshtein(hypothesis, truth)
-        if normalize:
-            distance = distance / len(truth) if truth else np.inf
-        if any(p >= d for p, d in zip(place, result.shape, strict=True)):
-            raise InvalidArgumentError(f"Got end of group {list(place)} outside of the output's shape {format_dims(result.shape)}")
-        result[place] = distance
-    return result
+    codes = first_occurrences(np.concatenate([h_values, t_values]))[1] if len(h_values) or len(t_values) else np.empty(0, np.int64)
+    hypotheses = Sequences(_places(h_indices, result.shape), codes[: len(h_values)], result.size)
+    truths = Sequences(_places(t_indices, result.shape), codes[len(h_values) :], result.size)
+    if not result.size:
+        return result
+    found = distances(hypotheses, truths).astype(np.float64)
+    if normalize:
+        # Without a truth, any hypothesis is infinitely far away; nothing is no distance from nothing.
+        found = np.where(truths.lengths > 0, found / np.maximum(truths.lengths, 1), np.where(hypotheses.lengths > 0, np.inf, 0.0))
+    return found.astype(np.float32).reshape(result.shape)
 
 
 def edit_distance_shape(c: Any) -> Dims:

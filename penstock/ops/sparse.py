@@ -9,7 +9,9 @@ import numpy as np
 from penstock.errors import InvalidArgumentError
 from penstock.graph.ir import Dims
 from penstock.ops.declare import NOT_DIFFERENTIABLE, op, with_rank
+from penstock.ops.kernels.rows import NARROW
 from penstock.ops.kernels.sparse import (
+    RowPlan,
     add_at,
     check_in_order,
     check_sparse,
@@ -88,7 +90,22 @@ op("SparseToDense(sparse_indices: Tindices, output_shape: Tindices, sparse_value
    ])  # fmt: skip
 
 
-def matmul_kernel(indices: Any, values: Any, shape: np.ndarray, b: Any, *, adjoint_a: bool, adjoint_b: bool) -> np.ndarray:
+def _row_plan(indices: np.ndarray, rows: np.ndarray, columns: np.ndarray, m: int, width: int, state: Any, node: Any) -> RowPlan | None:
+    """How to multiply a matrix with these indices row by row; None where entry by entry is quicker. The plan of a constant is kept."""
+    is_constant = node.inputs[0].op.type in ("Const", "HostConst")
+    if width <= (NARROW // 2 if is_constant else NARROW):
+        return None
+    kept = state.__dict__.get("plan") if is_constant else None
+    if kept is not None and kept[0] is indices and kept[1] == m:
+        plan = kept[2]
+    else:
+        plan = RowPlan(np.ascontiguousarray(rows), np.ascontiguousarray(columns), m)
+        if is_constant:
+            state.__dict__["plan"] = (indices, m, plan)
+    return plan if plan.is_quick(width) else None
+
+
+def matmul_kernel(indices: Any, values: Any, shape: np.ndarray, b: Any, *, adjoint_a: bool, adjoint_b: bool, state: Any, node: Any) -> np.ndarray:
     if b.ndim != 2:
         raise InvalidArgumentError("Tensor 'b' is not a matrix")
     check_sparse(indices, values, shape, "a_")
@@ -103,8 +120,8 @@ def matmul_kernel(indices: Any, values: Any, shape: np.ndarray, b: Any, *, adjoi
         )
     rows, columns = indices[:, 1 if adjoint_a else 0], indices[:, 0 if adjoint_a else 1]
     for name, part, limit, column in (("m", rows, m, 0), ("k", columns, k, 1)):
-        bad = np.flatnonzero((part < 0) | (part >= limit))
-        if bad.size:
+        if part.size and not (0 <= part.min() and part.max() < limit):
+            bad = np.flatnonzero((part < 0) | (part >= limit))
             raise InvalidArgumentError(f"{name} ({part[bad[0]]}) from index[{bad[0]},{column}] out of bounds (>={limit})")
     if adjoint_a and values.dtype.kind == "c":
         values = values.conj()
@@ -112,8 +129,13 @@ def matmul_kernel(indices: Any, values: Any, shape: np.ndarray, b: Any, *, adjoi
     # Half precision adds up in single.
     wide = np.float32 if b.dtype.itemsize == 2 and b.dtype.kind not in "iu" else b.dtype
     result = np.zeros((m, n), wide)
-    add_at(result, rows, values.astype(wide)[:, None] * right[columns].astype(wide))
-    return result.astype(b.dtype)
+    values, right = values.astype(wide, copy=False), right.astype(wide, copy=False)
+    plan = _row_plan(indices, rows, columns, m, n, state, node)
+    if plan is not None:
+        plan.multiply(values, right, result)
+    else:
+        add_at(result, rows, values[:, None] * right.take(columns, 0))
+    return result.astype(b.dtype, copy=False)
 
 
 def matmul_shape(c: Any) -> Dims:

@@ -11,7 +11,16 @@ from penstock.errors import InvalidArgumentError
 from penstock.graph.ir import Dims
 from penstock.graph.opdef import MISSING
 from penstock.ops.declare import NOT_DIFFERENTIABLE, op, unknown
-from penstock.ops.kernels.sparse import add_at, check_sparse, coordinates, group_max, group_sum, keys_of, reduction
+from penstock.ops.kernels.sparse import (
+    add_at,
+    check_sparse,
+    coordinates,
+    group_max,
+    group_sum,
+    keys_of,
+    reduction,
+    row_major,
+)
 from penstock.ops.samples import arr, empty, normal, strings
 from penstock.ops.sparse import ROWS, length, sparse_result
 from penstock.shapes import format_dims
@@ -21,8 +30,8 @@ from penstock.shapes import format_dims
 
 def reorder_kernel(indices: Any, values: Any, shape: Any) -> list:
     check_sparse(indices, values, shape)
-    order = np.lexsort(indices.T[::-1])
-    return [indices[order], values[order]]
+    order = row_major(indices, shape)
+    return [indices, values] if order is None else [indices.take(order, 0), values.take(order)]
 
 
 def reorder_grad(g: Any, op: Any, _: Any, dvalues: Any) -> list:
@@ -116,8 +125,8 @@ def concat_kernel(indices: list, values: list, shapes: list, *, concat_dim: int)
     result = np.array(first, np.int64)
     result[axis] = offset
     joined, all_values = np.concatenate(moved), np.concatenate(values)
-    order = np.lexsort(joined.T[::-1])
-    return [joined[order], all_values[order], result]
+    order = row_major(joined, result)
+    return [joined, all_values, result] if order is None else [joined.take(order, 0), all_values.take(order), result]
 
 
 def concat_shape(c: Any) -> list[Dims]:
@@ -144,9 +153,14 @@ op("SparseConcat(indices: N*int64, values: N*T, shapes: N*int64) -> (output_indi
 def cut(indices: np.ndarray, values: np.ndarray, shape: Any, start: Any, size: Any) -> list:
     """The entries inside the box [start, start + size), in its own coordinates."""
     start, size = np.asarray(start, np.int64), np.asarray(size, np.int64)
-    keep = ((indices >= start) & (indices < start + size)).all(axis=1)
+    inside = np.ones(len(indices), bool)
+    for k, (low, count) in enumerate(zip(start.tolist(), size.tolist(), strict=True)):
+        column = indices[:, k]
+        inside &= column >= low
+        inside &= column < low + count
+    keep = np.flatnonzero(inside)
     result = np.clip(np.minimum(np.asarray(shape) - start, size), 0, None)
-    return [indices[keep] - start, values[keep], result.astype(np.int64)]
+    return [indices.take(keep, 0) - start, values.take(keep), result.astype(np.int64)]
 
 
 def slice_kernel(indices: Any, values: Any, shape: Any, start: Any, size: Any) -> list:

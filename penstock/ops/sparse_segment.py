@@ -10,7 +10,7 @@ from penstock.errors import InvalidArgumentError
 from penstock.graph.composite import IndexedSlices
 from penstock.ops.declare import op, with_rank, with_rank_at_least
 from penstock.ops.kernels.numeric import narrow, widen
-from penstock.ops.kernels.segments import group_sizes, per_row, reduce_rows, reduce_sorted
+from penstock.ops.kernels.segments import group_sizes, per_row, reduce_rows, reduce_sorted, sum_sorted
 from penstock.ops.samples import arr, empty, ints, normal
 from penstock.ops.segment import sorted_count
 from penstock.shapes import Dims, merge_dims
@@ -40,12 +40,15 @@ def _selected(data: Any, indices: Any, ids: Any, count: int | None, scale: Any) 
     found = sorted_count(ids)
     if count is not None and ids.size and found > count:
         raise InvalidArgumentError("segment ids must be < num_segments")
-    bad = (indices < 0) | (indices >= data.shape[0])
-    if bad.any():
+    if indices.size and not (0 <= indices.min() and indices.max() < data.shape[0]):
+        bad = (indices < 0) | (indices >= data.shape[0])
         at = int(np.argmax(bad))
         raise InvalidArgumentError(f"Bad: indices[{at}] == {indices[at]} out of range [0, {data.shape[0]})")
     segments = found if count is None else count
-    total = reduce_sorted(np.add, widen(data[indices]), ids, segments, 0)
+    if data.ndim > 1 and data.dtype == widen(data[:0]).dtype:
+        total = sum_sorted(data, indices, ids, segments)
+    else:
+        total = reduce_sorted(np.add, widen(data.take(indices, 0)), ids, segments, 0)
     factors = scale(group_sizes(ids, segments))
     if factors is not None:
         total = total * per_row(factors, total).astype(total.dtype)
@@ -155,14 +158,14 @@ def _scattered(grad: Any, indices: Any, ids: Any, rows: Any, scale: Any) -> tupl
         raise InvalidArgumentError("segment_ids and indices should have same size.")
     if ids.size and (int(ids.max()) >= grad.shape[0] or int(ids.min()) < 0):
         raise InvalidArgumentError("Invalid number of segments" if int(ids.min()) >= 0 else f"Segment id {ids.min()} out of range [0, {grad.shape[0]}).")
-    bad = (indices < 0) | (indices >= count)
-    if bad.any():
+    if indices.size and not (0 <= indices.min() and indices.max() < count):
+        bad = (indices < 0) | (indices >= count)
         raise InvalidArgumentError(f"Index {indices[bad][0]} out of range [0, {count}).")
     wide = widen(grad)
     factors = scale(group_sizes(ids, grad.shape[0]))
     if factors is not None:
         wide = wide * per_row(factors, wide).astype(wide.dtype)
-    return wide[ids], indices, count
+    return wide.take(ids, 0), indices, count
 
 
 def _backward(scale: Any) -> Any:

@@ -1,28 +1,39 @@
 """Special functions: error functions, gamma, Bessel and their relatives. The formulas are in `kernels.special` and
-`kernels.incomplete`; everything is computed in double precision and rounded once."""
+`kernels.incomplete`; nearly everything is computed in double precision and rounded once. Arrays take loops in machine code where the CPU has them."""
 
 from __future__ import annotations
 
 import math
+from inspect import signature
 from typing import Any
 
 import numpy as np
 
+from penstock.ops import native
 from penstock.ops.broadcasting import broadcast_shape, conj, reduce_to
 from penstock.ops.declare import broadcast as broadcast_rule
 from penstock.ops.declare import op, same_as
 from penstock.ops.elementwise import PLAIN, POSITIVE, UNIT
 from penstock.ops.kernels import incomplete, special
+from penstock.ops.native.vectors import rounding_of
 from penstock.ops.samples import arr, empty, ints, uniform
 from penstock.shapes import Dims, broadcast_dims
 
 NAN, INF = float("nan"), float("inf")
 
 
-def unary(function: Any) -> Any:
-    """A kernel that computes in float64 and gives back the type it got."""
+def unary(function: Any, single: Any = None, limit: float = math.inf) -> Any:
+    """A kernel that computes in float64 and gives back the type it got. `single`: a formula for float32 that needs no more than its precision.
+    NumPy takes arrays with larger numbers than `limit`."""
+    loops = {np.dtype(np.float32): native.Loop(single, "f32")} if single else {}
+    double = native.Loop(function)
 
     def kernel(x: Any) -> Any:
+        if x.size >= native.SMALL and (limit == math.inf or not np.abs(x).max() > limit):
+            wide = x.astype(np.float32) if x.itemsize == 2 else x
+            found = loops.get(wide.dtype, double).run(wide)
+            if found is not None:
+                return found.astype(x.dtype, copy=False)
         return incomplete.flattened(function, x).astype(x.dtype)
 
     kernel.__name__ = function.__name__
@@ -30,10 +41,17 @@ def unary(function: Any) -> Any:
 
 
 def joint(function: Any) -> Any:
-    """The same for functions of several arguments, which broadcast."""
+    """The same for functions of several arguments, which broadcast, and which may stop earlier for single precision."""
+    double = native.Loop(function)
+    single = native.Loop(lambda *values: function(*values, eps=incomplete.SINGLE)) if "eps" in signature(function).parameters else double
 
     def kernel(*values: Any) -> Any:
         broadcast_shape(values[0], values[1])
+        if max(v.size for v in values) >= native.SMALL:
+            loop = double if values[0].itemsize == 8 else single
+            found = loop.run(*(v.astype(np.float32) if v.itemsize == 2 else v for v in values))
+            if found is not None:
+                return found.astype(values[0].dtype, copy=False)
         return incomplete.flattened(function, *values).astype(values[0].dtype)
 
     return kernel
@@ -59,18 +77,38 @@ def _float_poly(coefficients: tuple[float, ...], u: np.ndarray) -> np.ndarray:
     return result
 
 
-def erf_kernel(x: Any) -> Any:
-    if x.dtype != np.float32:
-        return _erf_double(x)
+def _erf_single(x: Any) -> Any:
+    """In float32."""
     y = np.clip(x, np.float32(-3.92), np.float32(3.92))
-    u = np.asarray(y * y)
-    ratio = _float_poly(_TOP, u)
-    ratio /= _float_poly(_BOTTOM, u)
+    u = y * y
+    ratio = _float_poly(_TOP, u) / _float_poly(_BOTTOM, u)
     # At the end of the fit the true value rounds to 1, whatever the polynomials' own rounding says.
     return np.where(np.abs(y) >= np.float32(3.9), np.sign(y), np.clip(y * ratio, np.float32(-1), np.float32(1)))
 
 
+_erf_loop = native.Loop(_erf_single, "f32")
+
+
+def erf_kernel(x: Any) -> Any:
+    if x.dtype != np.float32:
+        return _erf_double(x)
+    found = _erf_loop.run(x) if x.size >= native.SMALL else None
+    return _erf_single(np.asarray(x)) if found is None else found
+
+
 _erf_double = unary(special.erf)
+
+# exp(x^2) erfc(x) (1 + 2x) in (x - 2)/(x + 2) on 0 <= x <= 11, where float32 has reached 0.
+_ERFC = (3.432122895410953e-05, -0.00034707598560619894, -0.001249089905399123, 0.0012593480419220034, 0.0086308188854291, -0.00804120669461172,
+         -0.05420277869620139, 0.16405290998671984, -0.16603157538573168, -0.09276389387840353, 1.2769783949870062)  # fmt: skip
+
+
+def _erfc_single(x: Any) -> Any:
+    """In float32, for loops only."""
+    a = np.clip(np.abs(x), 0.0, 11.0)
+    square = a * a
+    tail = np.exp(-square) * (1 - rounding_of(square)) * _float_poly(_ERFC, (a - 2) / (a + 2)) / (1 + 2 * a)
+    return np.where(x < 0, 2 - tail, tail)
 
 
 def _gaussian(g: Any, x: Any, factor: float) -> Any:
@@ -84,7 +122,7 @@ op("Erf(x: T) -> (y: T) [T: type in FLOATS]",
    shape=same_as("x"), numpy=erf_kernel, samples=ERRORS,
    grad=lambda g, op, dy: g.Mul(dy, _gaussian(g, conj(g, op.x), 2 / math.sqrt(math.pi))))
 op("Erfc(x: T) -> (y: T) [T: type in FLOATS]",
-   shape=same_as("x"), numpy=unary(special.erfc), samples=ERRORS,
+   shape=same_as("x"), numpy=unary(special.erfc, _erfc_single), samples=ERRORS,
    grad=lambda g, op, dy: g.Mul(dy, _gaussian(g, conj(g, op.x), -2 / math.sqrt(math.pi))))
 op("Erfinv(x: T) -> (y: T) [T: type in FLOATS]",
    shape=same_as("x"), numpy=unary(special.erfinv), samples=[*UNIT, dict(x=arr([-1.0, 1.0, 0.0, 2.0], dtype=np.float32))],
@@ -231,6 +269,8 @@ def y1_grad(g: Any, op: Any, dy: Any) -> Any:
     return g.Mul(dy, g.Sub(g.BesselY0(op.x), g.RealDiv(op.y, op.x)))
 
 
+# Beyond that, sine and cosine need more of pi than the loops have.
+WAVES: dict[str, float] = dict.fromkeys(("BesselJ0", "BesselJ1", "BesselY0", "BesselY1"), 1e8)
 BOTH_SIDES = [*PLAIN, dict(x=uniform(6, lo=-20, hi=20)), dict(x=arr([0.0, 8.0, -8.5, 2.0]))]
 RIGHT_SIDE = [*POSITIVE, dict(x=uniform(6, lo=0.1, hi=20)), dict(x=arr([0.0, -1.0], dtype=np.float64))]
 for _name, _function, _gradient, _samples in (
@@ -239,7 +279,7 @@ for _name, _function, _gradient, _samples in (
     ("BesselK0", special.k0, k0_grad, RIGHT_SIDE), ("BesselK0e", special.k0e, k0e_grad, RIGHT_SIDE), ("BesselK1", special.k1, k1_grad, RIGHT_SIDE),
     ("BesselK1e", special.k1e, k1e_grad, RIGHT_SIDE), ("BesselY0", special.y0, y0_grad, RIGHT_SIDE), ("BesselY1", special.y1, y1_grad, RIGHT_SIDE),
 ):  # fmt: skip
-    op(f"{_name}(x: T) -> (y: T) [T: type in FLOATS]", shape=same_as("x"), numpy=unary(_function), grad=_gradient, samples=_samples)
+    op(f"{_name}(x: T) -> (y: T) [T: type in FLOATS]", shape=same_as("x"), numpy=unary(_function, limit=WAVES.get(_name, math.inf)), grad=_gradient, samples=_samples)
 
 # -- integrals --------------------------------------------------------------------------------------------------------
 

@@ -303,7 +303,7 @@ def stateless_shuffle_kernel(value: Any, key: Any, counter: Any, alg: Any) -> An
     gen = keyed_generator(key, counter, alg)
     if np.ndim(value) == 0 or np.size(value) <= 1 or len(value) <= 1:
         return value
-    return value[samplers.permutation(gen, len(value))]
+    return samplers.shuffled(gen, value)
 
 
 def stateless_shuffle_shape(c: Any) -> Dims:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import binascii
+import string
 from typing import Any
 
 import numpy as np
@@ -12,10 +14,10 @@ from penstock.dtypes import DType
 from penstock.errors import InvalidArgumentError
 from penstock.graph.ir import Dims
 from penstock.ops.declare import NOT_DIFFERENTIABLE, op, same_as, scalar
-from penstock.ops.kernels.hashes import decimal_fingerprints64, fingerprint64, fingerprints64, hash64, siphash
+from penstock.ops.kernels.hashes import decimal_fingerprints64, fingerprint64, fingerprints64, hashes64, siphashes
 from penstock.ops.kernels.texts import dtype_text
 from penstock.ops.samples import arr, bools, ints, strings
-from penstock.ops.strings import each_number, each_string
+from penstock.ops.strings import each_string, string_array
 from penstock.shapes import format_dims
 
 # -- hashes -----------------------------------------------------------------------------------------------------------
@@ -28,11 +30,11 @@ def _buckets(hashes: np.ndarray, count: int, shape: Any) -> np.ndarray:
 def strong_kernel(x: np.ndarray, *, num_buckets: int, key: list[int]) -> np.ndarray:
     if len(key) != 2:
         raise InvalidArgumentError("Key must have 2 elements")
-    return each_number(lambda s: siphash(s, key[0], key[1]) % num_buckets, x, np.int64)
+    return _buckets(siphashes(x.ravel().tolist(), key[0], key[1]), num_buckets, x.shape)
 
 
 op("StringToHashBucket(string_tensor: string) -> (output: int64) [num_buckets: int >= 1]",
-   shape=same_as("string_tensor"), numpy=lambda x, *, num_buckets: each_number(lambda s: hash64(s) % num_buckets, x, np.int64),
+   shape=same_as("string_tensor"), numpy=lambda x, *, num_buckets: _buckets(hashes64(x.ravel().tolist()), num_buckets, x.shape),
    grad=NOT_DIFFERENTIABLE, samples=[dict(string_tensor=strings([["a", "hello"], ["", "x" * 20]]), num_buckets=1000)])  # fmt: skip
 op("StringToHashBucketFast(input: string) -> (output: int64) [num_buckets: int >= 1]",
    shape=same_as("input"), numpy=lambda x, *, num_buckets: _buckets(fingerprints64(x.ravel().tolist()), num_buckets, x.shape),
@@ -84,8 +86,14 @@ op("Fingerprint(data: T, method: string) -> (fingerprint: uint8) [T: type]",
 # -- bytes ------------------------------------------------------------------------------------------------------------
 
 
+_URL_SAFE, _PLAIN = bytes.maketrans(b"+/", b"-_"), bytes.maketrans(b"-_", b"+/")
+_LETTERS = string.ascii_letters.encode() + string.digits.encode() + b"-_"
+
+
 def encode_base64_kernel(x: np.ndarray, *, pad: bool) -> np.ndarray:
-    return each_string(lambda s: base64.urlsafe_b64encode(s) if pad else base64.urlsafe_b64encode(s).rstrip(b"="), x)
+    encoded = [binascii.b2a_base64(s, newline=False) for s in x.ravel().tolist()]
+    ends = encoded if pad else [s.rstrip(b"=") for s in encoded]
+    return string_array([s.translate(_URL_SAFE) for s in ends], x.shape)
 
 
 def _decode_base64(s: bytes) -> bytes:
@@ -98,11 +106,19 @@ def _decode_base64(s: bytes) -> bytes:
     return base64.urlsafe_b64decode(bare + b"=" * (-len(bare) % 4))
 
 
+def decode_base64_kernel(x: np.ndarray) -> np.ndarray:
+    values = x.ravel().tolist()
+    text = b"".join(values)
+    if text.translate(None, _LETTERS) or 1 in {len(s) & 3 for s in values}:  # padding, or something is wrong
+        return each_string(_decode_base64, x)
+    return string_array([binascii.a2b_base64(s.translate(_PLAIN) + b"=="[: -len(s) & 3]) for s in values], x.shape)
+
+
 op("EncodeBase64(input: string) -> (output: string) [pad: bool = false]",
    shape=same_as("input"), numpy=encode_base64_kernel, grad=NOT_DIFFERENTIABLE,
    samples=[dict(input=strings(["hello", "a?>", ""])), dict(input=strings([["hello"], ["a?>"]]), pad=True)])  # fmt: skip
 op("DecodeBase64(input: string) -> (output: string)",
-   shape=same_as("input"), numpy=lambda x: each_string(_decode_base64, x), grad=NOT_DIFFERENTIABLE,
+   shape=same_as("input"), numpy=decode_base64_kernel, grad=NOT_DIFFERENTIABLE,
    samples=[dict(input=strings(["aGVsbG8", "YT8-", "aGVsbG8=", ""]))],
    errors=[
        (dict(input=strings(["a"])), InvalidArgumentError, "Base64 string length cannot be 1 modulo 4."),

@@ -5,6 +5,8 @@ A string tensor is an object array of `bytes`; `each_string` applies a function 
 
 from __future__ import annotations
 
+import functools
+import itertools
 import re
 from collections.abc import Callable
 from typing import Any
@@ -16,7 +18,8 @@ from penstock.dtypes import DType
 from penstock.errors import InvalidArgumentError, OutOfRangeError
 from penstock.graph.ir import Dims
 from penstock.ops.declare import NOT_DIFFERENTIABLE, axes_of, op, same_as, with_rank
-from penstock.ops.kernels.regex import compile_re2, full_match, replace, rewrite_parts
+from penstock.ops.kernels.numerals import numbers_at_once
+from penstock.ops.kernels.regex import compile_re2, decoded, replace_all
 from penstock.ops.kernels.texts import dtype_text
 from penstock.ops.samples import arr, bools, normal, strings
 from penstock.shapes import format_dims, merge_dims
@@ -30,11 +33,11 @@ def string_array(values: list[bytes], shape: Any) -> np.ndarray:
 
 
 def each_string(function: Callable[[bytes], bytes], x: np.ndarray) -> np.ndarray:
-    return string_array([function(v) for v in x.ravel().tolist()], x.shape)
+    return string_array(list(map(function, x.ravel().tolist())), x.shape)
 
 
 def each_number(function: Callable[[bytes], Any], x: np.ndarray, dtype: Any) -> np.ndarray:
-    return np.array([function(v) for v in x.ravel().tolist()], dtype=dtype).reshape(x.shape)
+    return np.array(list(map(function, x.ravel().tolist())), dtype=dtype).reshape(x.shape)
 
 
 # -- numbers as strings -----------------------------------------------------------------------------------------------
@@ -127,6 +130,9 @@ def _to_int(limits: tuple[int, int]) -> Callable[[bytes], int]:
 
 
 def string_to_number_kernel(x: Any, *, out_type: DType) -> np.ndarray:
+    found = numbers_at_once(x.ravel().tolist(), out_type)
+    if found is not None:
+        return found.reshape(x.shape)
     if out_type.is_floating:
         parse: Callable[[bytes], Any] = _to_float
     else:
@@ -292,10 +298,17 @@ def split_at_any(text: bytes, delimiters: bytes, skip_empty: bool) -> list[bytes
         return []
     if not delimiters:
         return [text[i : i + 1] for i in range(len(text))]
-    table = bytes(delimiters[:1])
-    joined = text.translate(bytes(table[0] if b in delimiters else b for b in range(256)))
-    pieces = joined.split(table)
-    return [p for p in pieces if p] if skip_empty else pieces
+    first = delimiters[:1]
+    if len(delimiters) > 1:
+        text = text.translate(_all_as_first(delimiters))
+    pieces = text.split(first)
+    return [p for p in pieces if p] if skip_empty and b"" in pieces else pieces
+
+
+@functools.lru_cache(64)
+def _all_as_first(delimiters: bytes) -> bytes:
+    """The table for `translate` that makes one delimiter of all."""
+    return bytes(delimiters[0] if b in delimiters else b for b in range(256))
 
 
 def split_like_python(text: bytes, sep: bytes, maxsplit: int) -> list[bytes]:
@@ -318,12 +331,12 @@ def split_like_python(text: bytes, sep: bytes, maxsplit: int) -> list[bytes]:
 
 def _ragged(rows: list[list[bytes]]) -> list[np.ndarray]:
     """indices, values and shape of the sparse matrix of these rows."""
-    lengths = np.array([len(r) for r in rows], np.int64)
+    lengths = np.fromiter(map(len, rows), np.int64, len(rows))
     total = int(lengths.sum())
     indices = np.empty((total, 2), np.int64)
     indices[:, 0] = np.repeat(np.arange(len(rows)), lengths)
     indices[:, 1] = np.arange(total) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-    values = string_array([v for r in rows for v in r], (total,))
+    values = string_array(list(itertools.chain.from_iterable(rows)), (total,))
     return [indices, values, np.array([len(rows), int(lengths.max()) if len(rows) else 0], np.int64)]
 
 
@@ -408,7 +421,9 @@ def _starts(s: bytes) -> list[int]:
 
 
 def length_kernel(x: np.ndarray, *, unit: bytes) -> np.ndarray:
-    return each_number(len if unit == b"BYTE" else (lambda s: len(_starts(s))), x, np.int32)
+    if unit == b"BYTE":
+        return each_number(len, x, np.int32)
+    return each_number(lambda s: len(s) if s.isascii() else len(_starts(s)), x, np.int32)
 
 
 op("StringLength(input: string) -> (output: int32) [unit: string in {'BYTE', 'UTF8_CHAR'} = 'BYTE']",
@@ -441,6 +456,12 @@ def substr_kernel(x: np.ndarray, pos: Any, length: Any, *, unit: bytes) -> np.nd
         values, starts, lengths = np.broadcast_arrays(x, pos, length)
     except ValueError:
         raise InvalidArgumentError(f"Incompatible shapes: {format_dims(x.shape)} vs. {format_dims(pos.shape)}") from None
+    if unit == b"BYTE" and not pos.ndim and pos >= 0:
+        begin, length = int(pos), int(length)
+        part = slice(begin, begin + length if length >= 0 else None)
+        texts = values.ravel().tolist()
+        if not texts or len(min(texts, key=len)) >= begin:
+            return string_array([s[part] for s in texts], values.shape)
     cut = _cut_bytes if unit == b"BYTE" else _cut_characters
     rows = zip(values.ravel().tolist(), starts.ravel().tolist(), lengths.ravel().tolist(), strict=True)
     return string_array([cut(s, p, n, i) for i, (s, p, n) in enumerate(rows)], values.shape)
@@ -482,8 +503,7 @@ def regex_replace_kernel(x: np.ndarray, pattern: np.ndarray, rewrite: np.ndarray
 
 
 def static_regex_replace_kernel(x: np.ndarray, *, pattern: bytes, rewrite: bytes, replace_global: bool) -> np.ndarray:
-    compiled, parts = compile_re2(pattern), rewrite_parts(rewrite)
-    return each_string(lambda s: replace(compiled, s, parts, replace_global), x)
+    return string_array(replace_all(pattern, x.ravel().tolist(), rewrite, replace_global), x.shape)
 
 
 def regex_full_match_kernel(x: np.ndarray, pattern: np.ndarray) -> np.ndarray:
@@ -491,8 +511,8 @@ def regex_full_match_kernel(x: np.ndarray, pattern: np.ndarray) -> np.ndarray:
 
 
 def static_regex_full_match_kernel(x: np.ndarray, *, pattern: bytes) -> np.ndarray:
-    compiled = compile_re2(pattern)
-    return each_number(lambda s: full_match(compiled, s), x, bool)
+    match = compile_re2(pattern).fullmatch
+    return np.array([match(s) is not None for s in decoded(x.ravel().tolist())], bool).reshape(x.shape)
 
 
 op("RegexReplace(input: string, pattern: string, rewrite: string) -> (output: string) [replace_global: bool = true]",

@@ -16,7 +16,7 @@ from penstock.errors import InternalError, InvalidArgumentError, NotFoundError
 from penstock.graph.ir import Dims
 from penstock.ops.declare import NOT_DIFFERENTIABLE, op
 from penstock.ops.kernels import optimizers as f
-from penstock.ops.kernels.rows import passes
+from penstock.ops.kernels.rows import are_in_range, passes, put_rows
 from penstock.ops.resource_variables import find_variable
 from penstock.ops.resources import Owned, Ref, acquire, release
 from penstock.shapes import format_dims, merge_dims
@@ -92,8 +92,11 @@ def _sparse(formula: Callable[..., None], names: list[str], slots: int) -> Calla
     def update(refs: tuple, rest: tuple, attrs: dict[str, Any]) -> None:
         gradient, indices = np.asarray(rest[at]), np.asarray(rest[at_indices])
         with Owned(*refs) as arrays:
-            _check(names, arrays, rest, slots, sparse=True)
             var = arrays[0]
+            shape = var.shape
+            # The usual case in few steps; `_check` finds out what is wrong, if anything is.
+            if any(a.shape != shape for a in arrays) or any(v.shape for i, v in enumerate(rest) if i != at and i != at_indices):
+                _check(names, arrays, rest, slots, sparse=True)
             if var.ndim < 1:
                 raise InvalidArgumentError("var must be at least 1 dimensional")
             if indices.ndim != 1:
@@ -105,7 +108,7 @@ def _sparse(formula: Callable[..., None], names: list[str], slots: int) -> Calla
                     (i for i in range(1, var.ndim) if i >= gradient.ndim or gradient.shape[i] != var.shape[i]), var.ndim
                 )
                 raise InvalidArgumentError(f"var and grad must match in dimension {axis}")
-            if indices.size and (indices.min() < 0 or indices.max() >= var.shape[0]):
+            if not are_in_range(indices, var.shape[0]):
                 bad = np.flatnonzero((indices < 0) | (indices >= var.shape[0]))
                 raise InvalidArgumentError(f"Index {indices[bad[0]]} at offset {bad[0]} in indices is out of range")
             scalars = [v for i, v in enumerate(rest) if i != at_indices]
@@ -113,10 +116,10 @@ def _sparse(formula: Callable[..., None], names: list[str], slots: int) -> Calla
             for which in passes(indices):
                 rows = indices[which]
                 parts = [a.take(rows, 0) for a in arrays]
-                scalars[position] = gradient[which]
+                scalars[position] = gradient if which.__class__ is slice else gradient.take(which, 0)
                 formula(*parts, *scalars, **attrs)
                 for array, part in zip(arrays, parts, strict=True):
-                    array[rows] = part
+                    put_rows(array, rows, part)
 
     return update
 

@@ -7,6 +7,8 @@ The client's graph is placed as a whole, once, and every signature is pruned fro
 `compile_step` is the table of contents of this folder. Every stage is a pure function from graph to graph; `Trail` remembers what
 each one made, for `Session.explain` and for dumps.
 
+A signature that is fed the same shapes again and again is compiled once more for these (`refine`, between prune and optimise).
+
 One stage comes later, when a partition is warm: `regions.group`, by which the executor gets fewer, larger nodes.
 """
 
@@ -16,7 +18,7 @@ import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from penstock.graph.ir import Graph
+from penstock.graph.ir import Dims, Graph
 from penstock.graph.rewrite import Copier
 from penstock.graph.spec import check_partitioned, check_placed, check_pruned, check_well_formed, checking
 from penstock.pipeline.custom import POST_PARTITIONING, POST_PLACEMENT, POST_REWRITE_FOR_EXEC, PRE_PLACEMENT, run_passes
@@ -26,6 +28,7 @@ from penstock.pipeline.optimise.edit import Edit, roots_of
 from penstock.pipeline.partition import partition
 from penstock.pipeline.place import Placer, place_body
 from penstock.pipeline.prune import prune
+from penstock.pipeline.shapes import refine
 from penstock.pipeline.signature import Signature
 
 
@@ -63,6 +66,8 @@ class CompileOptions(NamedTuple):
     optimiser: OptimiserOptions = OptimiserOptions()
     place_pruned_graph: bool = False
     compress_transfers: bool = False
+    shapes: tuple[Dims, ...] | None = None
+    """Of the fed values, if the partitions are for these shapes only."""
 
 
 def compile_step(graph: Graph, signature: Signature, placer: Placer, options: CompileOptions, trail: Trail | None = None) -> dict[str, Graph]:
@@ -88,6 +93,10 @@ def compile_step(graph: Graph, signature: Signature, placer: Placer, options: Co
     pruned = run_passes(POST_REWRITE_FOR_EXEC, pruned, trail)
     checking(check_pruned, pruned, len(signature.feeds), len(signature.fetches), signature.targets, signature.through_rendezvous)
     checking(check_placed, pruned, [d.name for d in placer.devices])
+
+    if options.shapes is not None:
+        pruned = refine(pruned, options.shapes)
+        trail.add("refine", pruned)
 
     optimised = optimise(pruned, options.optimiser, trail, placer)
     checking(check_well_formed, optimised, "optimise")

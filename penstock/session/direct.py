@@ -25,7 +25,7 @@ from penstock.engines.xla.backend import is_device_array, to_host
 from penstock.formats import protos
 from penstock.formats.attr_value import FuncAttr
 from penstock.graph.function import Function
-from penstock.graph.ir import Graph
+from penstock.graph.ir import Dims, Graph
 from penstock.graph.quiet_gc import paused
 from penstock.ops.resources import Ref
 from penstock.pipeline import CompileOptions, Trail, compile_step, debug
@@ -37,6 +37,7 @@ from penstock.runtime.call_frame import MISSING, CallFrame
 from penstock.runtime.cancellation import CancellationManager
 from penstock.runtime.devices import DeviceSet, make_local_devices
 from penstock.runtime.executor import Executor, Step, run_step, run_step_async, sources
+from penstock.runtime.executor.joined import together
 from penstock.runtime.functions import FunctionRuntime
 from penstock.runtime.resources import OpSegment
 from penstock.runtime.step_stats import Collector
@@ -46,6 +47,7 @@ from penstock.session.factory import register_session_factory
 from penstock.session.handles import SessionState
 from penstock.session.kept import kept_feeds
 from penstock.session.partial import PartialRun
+from penstock.session.repeated import Repeated, repeated
 
 _handles = itertools.count(1)
 _ARRAYS: Any = (np.ndarray,)
@@ -55,7 +57,7 @@ _NUMBERS: Any = np.generic
 class Prepared:
     """A compiled signature."""
 
-    __slots__ = ("executors", "kept", "n_fetches", "partitions", "runtime", "signature", "steps", "turns")
+    __slots__ = ("__weakref__", "executors", "kept", "n_fetches", "partitions", "repeated", "runtime", "signature", "steps", "turns")
 
     def __init__(self, runtime: DirectRuntime, signature: Signature, executors: list[Executor], partitions: dict[str, Graph]) -> None:
         self.runtime = runtime
@@ -67,6 +69,7 @@ class Prepared:
         self.steps = 0
         # Only where nothing waits for another step.
         self.turns = turnstile.SURE if len(executors) == 1 and executors[0].straight is not None else 0
+        self.repeated: Repeated | None = None
 
     def run(self, args: list[Any]) -> list[Any]:
         """One step: fed values in, fetched values out."""
@@ -75,6 +78,10 @@ class Prepared:
             raise RuntimeError("Attempted to use a closed Session.")
         if runtime.traces_kernels:
             return runtime.run(self, args)
+        if self.repeated is not None:
+            form = self.repeated.form_for(args)
+            if form is not None:
+                return form.run(args)
         if self.kept:
             args = self.own_feeds(args)
         frame = CallFrame(args, self.n_fetches)
@@ -181,14 +188,25 @@ class DirectRuntime:
                 found = self._prepared.get(signature)
                 if found is None:
                     with paused():
-                        found = self._prepared[signature] = self._compile(signature, Trail())
+                        found = self._compile(signature, Trail())
+                        found.repeated = repeated(found, found.partitions)
+                        self._prepared[signature] = found
         return found
 
-    def _compile(self, signature: Signature, trail: Trail) -> Prepared:
+    def prepare_for(self, signature: Signature, shapes: tuple[Dims, ...]) -> Prepared:
+        """The executors for `signature` where feeds have these shapes (None: any), with their code."""
+        with self._lock, paused():
+            found = self._compile(signature, Trail(), shapes)
+        compiler = together(found.executors).compiler
+        if compiler is not None:
+            compiler.find()
+        return found
+
+    def _compile(self, signature: Signature, trail: Trail, shapes: tuple[Dims, ...] | None = None) -> Prepared:
         if self.closed:
             raise RuntimeError("Attempted to use a closed Session.")
         signature = self._with_full_devices(signature)
-        partitions = compile_step(self.graph, signature, self.placer, self._options(signature), trail)
+        partitions = compile_step(self.graph, signature, self.placer, self._options(signature)._replace(shapes=shapes), trail)
         library = self.functions
         xla = self.config.xla
         executors = [Executor(part, self.devices.lookup(device), self.segment, library, group, xla) for device, part in partitions.items()]

@@ -55,6 +55,7 @@ class Mode(NamedTuple):
     constants: dict[str, Any] = {}
     deadline: bool = False
     how: str = "run"  # run, callable, threads
+    silent: frozenset[str] = frozenset()  # types of nodes that do not report bad data
 
 
 _ELEMENTWISE = "penstock.engines.python.elementwise"
@@ -128,6 +129,8 @@ def _apart(executors: Any) -> Any:
     return SimpleNamespace(straight=None, compiler=None, _chooser=None)
 
 
+_SILENT_ON_GPUS = frozenset(("FloorDiv", "FloorMod", "TruncateDiv", "TruncateMod", "Div", "Mod", "Gather", "GatherV2", "GatherNd", "ResourceGather", "ScatterNd", "MatrixInverse", "MatrixSolve", "Cholesky"))
+
 MODES: dict[str, Mode] = {
     "off": Mode({}),
     "eager": Mode(_EAGER),
@@ -138,6 +141,8 @@ MODES: dict[str, Mode] = {
     "background": Mode({"PENSTOCK_REGIONS": "1"}, True, {f"{_COMPILED}.WARM": 1, f"{_COMPILED}.AT_ONCE": 0, f"{_COMPILED}.AT_ONCE_LOOPS": 0}),
     # Cut into functions of a few statements.
     "parts": Mode(_EAGER, True, {"penstock.engines.python.codegen.PART": 8}),
+    # Executors for the shapes that are fed, from the first step on.
+    "shapes": Mode({**_EAGER, "PENSTOCK_SHAPES": "eager"}, False),
     # Every step with a deadline.
     "deadline": Mode(_EAGER, True, {}, True),
     "deadline off": Mode({}, True, {}, True),
@@ -163,13 +168,13 @@ MODES: dict[str, Mode] = {
     "threads warm": Mode({"PENSTOCK_REGIONS": "1"}, True, {f"{_COMPILED}.WARM": 1, f"{_COMPILED}.AT_ONCE": 0}, False, "threads"),
     "threads onednn": Mode({**_EAGER, "PENSTOCK_ENGINES": "onednn"}, False, {}, False, "threads"),
     "threads xla": Mode({**_EAGER, "PENSTOCK_XLA": "eager"}, False, {}, False, "threads"),
-    # What a GPU would run, on JAX's CPU platform.
-    "gpu": Mode({**_EAGER, "PENSTOCK_GPU_PLATFORM": "cpu"}, False),
+    # What a GPU would run, on JAX's CPU platform. Programs of GPUs report no bad data: `docs/config.md` has what they give instead.
+    "gpu": Mode({**_EAGER, "PENSTOCK_GPU_PLATFORM": "cpu"}, False, silent=_SILENT_ON_GPUS),
 }  # fmt: skip
 
 GROUPS: dict[str, tuple[list[str], list[str]]] = {
     # always, and one of these by the program's seed
-    "regions": (["eager"], ["tiled", "warm", "background", "parts", "deadline", "deadline off", "dataflow", "small", "small dataflow", "callable", "threads", "threads warm"]),
+    "regions": (["eager"], ["tiled", "warm", "background", "parts", "shapes", "deadline", "deadline off", "dataflow", "small", "small dataflow", "callable", "threads", "threads warm"]),
     "onednn": (["onednn"], ["small onednn", "onednn as is", "callable onednn", "threads onednn"]),
     "xla": ([], ["xla", "small xla", "xla deadline", "threads xla", "all"]),
 }
@@ -282,12 +287,19 @@ def _step_of_threads(sess: Any, options: Any) -> Step:
         found = [values for future in both for values in future.result(SECONDS)]
         for other in found[1:]:
             for fetch, a, b in zip(run.fetches, found[0], other):
-                text = difference(a, b, False)
+                text = difference(_coarse(a), _coarse(b), False)
                 if text is not None:
                     raise AssertionError(f"threads of one session: {getattr(fetch, 'name', fetch)}: {text}")
         return found[-1]
 
     return step
+
+
+def _coarse(value: Any) -> Any:
+    """A value for a tolerance that does not know of noise: doubles may have been made of floats, which threads round differently while one of
+    them already runs XLA's program."""
+    coarse = {"float64": np.float32, "complex128": np.complex64}.get(np.asarray(value).dtype.name)
+    return value if coarse is None else np.asarray(value).astype(coarse)
 
 
 def _failure(error: errors.OpError) -> Failure:
@@ -391,6 +403,8 @@ def compare(name: str, program: Program, plain: Sequence[Outcome], other: Sequen
     for i, (a, b) in enumerate(zip(plain, other)):
         if isinstance(a.values, Failure) or isinstance(b.values, Failure):
             if not (isinstance(a.values, Failure) and isinstance(b.values, Failure)):
+                if isinstance(a.values, Failure) and _type_of(program, a.values.node) in MODES[name].silent:
+                    continue
                 found.append(Difference(name, i, "", f"plain: {_short(a.values)}; {name}: {_short(b.values)}"))
             elif (a.values if exact else a.values[:2]) != (b.values if exact else b.values[:2]):
                 found.append(Difference(name, i, "", f"plain: {a.values}; {name}: {b.values}"))
@@ -404,6 +418,14 @@ def compare(name: str, program: Program, plain: Sequence[Outcome], other: Sequen
             if text is not None:
                 found.append(Difference(name, i, f"variable {getattr(read, 'name', read)}", f"{text} (plain, {name})"))
     return found
+
+
+def _type_of(program: Program, node: str) -> str:
+    """The type of a node of the program; empty for one inside of a function."""
+    try:
+        return program.graph.get_operation_by_name(node).type
+    except (KeyError, ValueError):
+        return ""
 
 
 def _short(value: Any) -> str:

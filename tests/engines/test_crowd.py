@@ -165,7 +165,10 @@ def test_threads_that_compute_at_the_same_time_agree():
 
 
 @needs_library
-@pytest.mark.parametrize("kind, count", [(elementwise.Relu, 1), (elementwise.ReluGrad, 2), (elementwise.Sum, 2), (elementwise.Sum, 4)])
+@pytest.mark.parametrize(
+    "kind, count",
+    [(elementwise.Relu, 1), (elementwise.ReluGrad, 2), (elementwise.LeakyRelu, 1), (elementwise.LeakyReluGrad, 2), (elementwise.Sum, 2), (elementwise.Sum, 4)],
+)
 @pytest.mark.parametrize("size", [1 << 15, (1 << 17) + 13])
 def test_results_over_each_input(kind, count, size):
     rng = np.random.RandomState(0)

@@ -108,7 +108,9 @@ def convolution(kind, constant, follow, addend, activation, data_format="NHWC", 
 @pytest.mark.parametrize("kind", ["plain", "depthwise"])
 def test_what_follows_a_convolution_goes_with_it(kind, constant, data_format):
     for follow, addend, activation in itertools.product([(), ("bias",), ("norm",), ("bias", "norm")], [False, True], [None, tf.nn.relu, tf.nn.relu6]):
-        if not follow and activation is None and not addend:
+        if not follow:
+            activation = None  # stays apart: see the test of NaN
+        if not follow and not addend:
             continue
         with tf.Graph().as_default():
             y, feeds = convolution(kind, constant, follow, addend, activation, data_format)
@@ -151,6 +153,36 @@ def test_every_activation(activation):
 
 
 @needs_library
+@pytest.mark.parametrize("constant", [False, True])
+@pytest.mark.parametrize("activation", [*ACTIVATIONS[1:], lambda x: tf.nn.leaky_relu(x, 0.0)])
+def test_nan_and_infinities_pass_where_they_pass_in_tensorflow(activation, constant):
+    """Without a bias or a batch normalisation TensorFlow joins nothing, so that NaN stays NaN also behind ReLU. What does not touch NaN may be joined."""
+    for kind in ("plain", "depthwise", "matmul"):
+        with tf.Graph().as_default():
+            if kind == "matmul":
+                x = tf.placeholder(tf.float32, [32, 16])
+                feeds = {x: normal(32, 16)}
+                y = activation(tf.matmul(x, tf.constant(normal(16, 24)) if constant else tf.Variable(normal(16, 24)).initialized_value()))
+            else:
+                y, feeds = convolution(kind, constant, (), False, activation)
+            image = next(t for t in feeds if t.shape.rank != 4 or t.shape[0] == 2)
+            rows = feeds[image].reshape(-1, feeds[image].shape[-1])
+            rows[2, 1], rows[9, 2], rows[20, 3] = np.nan, np.inf, -np.inf
+            assert np.isnan(_same_kinds(y, feeds)).any()
+
+
+def _same_kinds(fetch, feeds):
+    """With and without the pass NaN and infinities stand in the same places."""
+    expected = session(remapping=False).run(fetch, feeds)
+    for _ in range(3):
+        got = session().run(fetch, feeds)
+        np.testing.assert_array_equal(np.isnan(got), np.isnan(expected))
+        np.testing.assert_array_equal(got[np.isinf(expected)], expected[np.isinf(expected)])
+        assert np.isfinite(got[np.isfinite(expected)]).all()
+    return got
+
+
+@needs_library
 @pytest.mark.parametrize("kind", ["plain", "depthwise"])
 def test_bfloat16_is_rounded_once(kind):
     for constant, follow in itertools.product((False, True), [("bias",), ("norm",)]):
@@ -189,7 +221,7 @@ def test_a_padding_goes_into_the_convolution():
     image = tf.placeholder(tf.float32, x.shape)
     padded = tf.pad(image, [[0, 0], [1, 2], [0, 3], [0, 0]])
     plain = tf.nn.conv2d(padded, w, strides=[1, 2, 2, 1], padding="VALID")
-    for y, name in ((plain, "Conv2D"), (tf.nn.relu(plain), "_FusedConv2D")):
+    for y, name in ((plain, "Conv2D"), (tf.nn.elu(plain), "_FusedConv2D")):
         same(y, {image: x})
         found = types(y, [image])
         assert name in found and "Pad" not in found

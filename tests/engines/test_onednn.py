@@ -120,11 +120,11 @@ def test_between_convolutions_results_are_numpys_to_the_bit(name, runs):
     y = np.random.RandomState(1).randn(*x.shape).astype(np.float32)
     for at in (slice(0, 144), slice(-144, None)):
         x.reshape(-1)[at], y.reshape(-1)[at] = np.repeat(special, 12), np.tile(special, 12)
-    inputs = {"Relu": [x], "AddN": [[x, y, x + 1]]}.get(name, [x, y])
+    inputs = {"Relu": [x], "LeakyRelu": [x], "AddN": [[x, y, x + 1]]}.get(name, [x, y])
     flat = inputs[0] if name == "AddN" else inputs
     with tf.Graph().as_default() as graph, np.errstate(all="ignore"):
         pools = [tf.nn.avg_pool2d(tf.placeholder(tf.float32, x.shape), 1, 1, "SAME") for _ in flat]
-        op = {"Relu": tf.nn.relu, "AddN": lambda *a: tf.add_n(a), "AddV2": tf.add}.get(name, lambda *a: graph.create_op(name, a, [tf.float32]).outputs[0])(*pools).op
+        op = {"Relu": tf.nn.relu, "LeakyRelu": tf.nn.leaky_relu, "LeakyReluGrad": lambda *a: tf.raw_ops.LeakyReluGrad(gradients=a[0], features=a[1]), "AddN": lambda *a: tf.add_n(a), "AddV2": tf.add}.get(name, lambda *a: graph.create_op(name, a, [tf.float32]).outputs[0])(*pools).op
         assert op.type == name
         fast, slow = kernels_of(op)
         before = runs[0]

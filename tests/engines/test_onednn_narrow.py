@@ -97,6 +97,20 @@ def test_other_broadcasts_and_small_arrays_are_left(passes):
     assert not passes
 
 
+@pytest.mark.parametrize("name", BINARY)
+def test_a_number_that_is_no_array(name, passes):
+    """Reductions over everything give NumPy scalars, which have no address."""
+    with tf.Graph().as_default(), tf.Session() as sess:
+        x = tf.placeholder(tf.bfloat16, [None])
+        y = getattr(tf.raw_ops, name)(x=x, y=tf.reduce_max(x))
+        values = array(8192, seed=1)
+        for _ in range(4):
+            found = sess.run(y, {x: values})
+    wanted = BINARY[name](exact(values), exact(values.max())).astype(BF16)
+    np.testing.assert_array_equal(exact(found), exact(wanted))
+    assert passes
+
+
 def test_casts(passes):
     wide = np.random.default_rng(0).standard_normal((64, 128)).astype(np.float32)
     with tf.Graph().as_default():

@@ -60,6 +60,36 @@ def test_nodes_of_several_ufuncs(monkeypatch, kind):
     both_ways(monkeypatch, [made, made * 2.0 + y], {x: abs(data(5, 20)) + 0.5, y: data(5, 20, seed=1)})
 
 
+EDGES = np.array([0.0, -0.0, np.nan, np.inf, -np.inf, 6.0, -1e-45, 7.0], np.float32)
+
+
+@pytest.mark.parametrize("kind, slope", [("Relu6Grad", None), *(("LeakyReluGrad", slope) for slope in (0.2, 0.0, 1.0, 1.5, -0.5))])
+def test_gradients_of_bent_lines(monkeypatch, kind, slope):
+    x, y = tf.placeholder(tf.float32, [8, 16]), tf.placeholder(tf.float32, [8, 16])
+    made = getattr(tf.raw_ops, kind)(gradients=x, features=y, **({} if slope is None else {"alpha": slope}))
+    gradients, features = data(8, 16), data(8, 16, seed=1) * 4
+    gradients[:, 0], features[0, :8] = EDGES, EDGES
+    with np.errstate(all="ignore"):
+        (got, _), code = both_ways(monkeypatch, [made, made * 2.0 + y], {x: gradients, y: features})
+        flat = gradients * np.float32(slope or 0.0)
+    is_straight = (features > 0) & (features < 6) if slope is None else features > 0
+    np.testing.assert_array_equal(got, np.where(is_straight, gradients, flat))
+    assert (f" = {kind}\n" in code.partition("def tile_")[2]) == (slope is None or 0 <= slope <= 1)
+
+
+@pytest.mark.parametrize("slope", [0.2, 0.0, 1.0, 1.5, -0.5])
+def test_leaky_relu(monkeypatch, slope):
+    x = tf.placeholder(tf.float32, [8, 16])
+    values = data(8, 16)
+    values[0, :8] = EDGES
+    with np.errstate(all="ignore"):
+        (got, _), code = both_ways(monkeypatch, [tf.nn.leaky_relu(x, slope), tf.nn.leaky_relu(x, slope) * 2.0], {x: values})
+        expected = np.where(values > 0, values, values * np.float32(slope))
+    np.testing.assert_array_equal(got, expected)
+    np.testing.assert_array_equal(np.signbit(got), np.signbit(expected))
+    assert (" = LeakyRelu\n" in code.partition("def tile_")[2]) == (0 < slope <= 1)
+
+
 def test_numbers_next_to_maximum(monkeypatch):
     x, low = tf.placeholder(tf.float32, [7, 16]), tf.placeholder(tf.float32, [])
     y = tf.nn.relu6(tf.minimum(tf.maximum(x * 3.0, low), 2.5) + x)

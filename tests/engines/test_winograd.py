@@ -173,9 +173,10 @@ def test_batches_of_several_sizes_share_the_filter(monkeypatch: pytest.MonkeyPat
     filter = normal(3, 3, 256, 256, seed=1) / 32
     with tf.Graph().as_default(), tf.Session() as sess:
         images = tf.placeholder(tf.float32, [None, 14, 14, 256])
-        y = tf.nn.relu(tf.nn.conv2d(images, tf.constant(filter), strides=1, padding="SAME"))
+        bias = normal(256, seed=2)
+        y = tf.nn.relu(tf.nn.bias_add(tf.nn.conv2d(images, tf.constant(filter), strides=1, padding="SAME"), tf.constant(bias)))
         for batch in (1, 3, 5, 1):
             x = normal(batch, 14, 14, 256, seed=batch)
-            expected = np.maximum(by_definition(spec_of(batch, (14, 14), 256, 256), x, filter), 0)
+            expected = np.maximum(by_definition(spec_of(batch, (14, 14), 256, 256), x, filter) + bias, 0)
             np.testing.assert_allclose(sess.run(y, {images: x}), expected, atol=1e-4)
     assert len(made) == 1

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import threading
 import time
 
 import numpy as np
@@ -449,3 +450,15 @@ def test_extremes_pass_over_no_nan(monkeypatch):
             found = sess.run(fetches, {x: value})
     for got, wanted in zip(found, [f(value, axis) for f in (np.max, np.min) for axis in (0, 1, None)]):
         np.testing.assert_array_equal(got, wanted)
+
+
+def test_a_child_leaves_the_compiler_alone(monkeypatch):
+    """Forked while the thread that compiles is importing JAX, whose locks the child would wait for."""
+    busy = backend._Compiler()
+    busy.thread = threading.current_thread()
+    monkeypatch.setattr(backend, "_compiler", busy)
+    monkeypatch.setattr(backend, "_started", False)
+    monkeypatch.setattr(backend, "_forked", False)
+    backend._after_fork()
+    backend.in_background(lambda: pytest.fail("compiled"))
+    assert backend._forked and backend.is_idle() and backend._compiler.thread is None

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from penstock import dtypes
+from penstock.ops import candidates as candidate_ops
 from penstock.ops import philox, random, read_ahead
+from penstock.ops.kernels import candidates
 from penstock.ops.philox import PhiloxState
 
 SHAPES = [()] * 100 + [(3,)] * 9 + [()] * 7 + [(2, 1)] * 30 + [(5,)] * 3 + [(0,)] * 9 + [()] * 80
@@ -49,3 +51,16 @@ def test_who_writes_into_a_draw_changes_no_other_one(monkeypatch):
         assert found.tobytes() == expected.tobytes()
         found[:] = 7
     assert len(calls) == draws + read_ahead.PATIENCE + 1  # those of `expected`, and one table
+
+
+@pytest.mark.parametrize("make", [candidates.LogUniformSampler, candidates.UniformSampler, candidates.UnigramSampler])
+@pytest.mark.parametrize("unique", [True, False])
+def test_candidates(make, unique):
+    state, source = SimpleNamespace(), PhiloxState(5, 6)
+    sampler, true = make(1000), np.array([[3], [999]])
+    for i in range(read_ahead.PATIENCE + read_ahead.ROWS + 9):
+        n = 20 if i % 40 < 35 else 300
+        found, _, _ = candidate_ops._run(make(1000), true, 1, n, unique, state, 5, 6)
+        expected, _ = candidates.sample(sampler, source.reserve_words(2048 * n), n, unique)
+        assert found.tobytes() == expected.tobytes()
+        assert not unique or len(set(found.tolist())) == n

@@ -185,7 +185,8 @@ def switch_merge(m: Maker) -> None:
         c, d = tf.raw_ops.Switch(data=a, pred=other)
         a, _ = tf.raw_ops.Merge(inputs=[c * 2.0, d - 1.0])
     y, index = tf.raw_ops.Merge(inputs=[a, b] if m.chance(0.5) else [b, a])
-    m.add(y)
+    # In a loop, a gradient would keep values of the side that is not taken: there are none, and TensorFlow waits for them for ever.
+    m.add(tf.stop_gradient(y) if m.inside else y)
     m.add(index)
     if not m.inside and m.chance(0.4):
         m.dead.append(no if m.chance(0.5) else b)

@@ -62,6 +62,9 @@ class Weights:
         is_shut = bool(self.variables) and not self.resource and not self.snapshots
         if self.variables and m.chance(0.85):
             self._update([(g, v) for g, v in mine if g is not None], [*results, *shown])
+        else:  # whoever changes the weights comes after those who read them here
+            for v in self.variables:
+                v.last = list(dict.fromkeys([*v.last, *(y.op for y in (*results, *shown))]))
         for y in [*results, *shown]:
             m.add(tf.stop_gradient(y) if is_shut else y)
 

@@ -7,7 +7,11 @@ import signal
 import subprocess
 import sys
 
+import numpy as np
 import pytest
+
+import penstock as tf
+from penstock.runtime.executor import compiled
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
@@ -260,3 +264,34 @@ def test_handlers_of_other_signals_lose_nothing_and_their_errors_are_theirs(way,
     assert done.returncode == 0, done.stderr[-3000:]
     kind = "SystemExit" if way == "exit" else "TimedOut"
     assert f"{{'{kind}'}}" in done.stdout and int(done.stdout.split()[1]) > 20, done.stdout
+
+
+def test_a_signal_while_code_is_written(monkeypatch):
+    """What the handler raises comes out of the step, and the code is there for the next one."""
+    monkeypatch.setenv("PENSTOCK_REGIONS", "eager")
+    real = compiled.generate
+
+    def generate(*args, **more):
+        os.kill(os.getpid(), signal.SIGUSR1)
+        return real(*args, **more)
+
+    class Late(Exception):
+        pass
+
+    def handler(*_):
+        raise Late
+
+    before = signal.signal(signal.SIGUSR1, handler)
+    try:
+        with tf.Graph().as_default(), tf.Session() as sess:
+            x = tf.placeholder(tf.float32, [3])
+            y = tf.sin(x) * 2.0
+            monkeypatch.setattr(compiled, "generate", generate)
+            with pytest.raises(Late):
+                sess.run(y, {x: [0.0, 0.0, 0.0]})
+            monkeypatch.setattr(compiled, "generate", real)
+            np.testing.assert_array_equal(sess.run(y, {x: [0.0, 0.0, 0.0]}), [0, 0, 0])
+            programs = [e.compiler.program for prepared in sess._runtime._prepared.values() for e in prepared.executors]
+            assert programs and None not in programs
+    finally:
+        signal.signal(signal.SIGUSR1, before)

@@ -57,6 +57,18 @@ def test_ops_with_rules_go_there_and_others_stay(host_calls):
     assert not host_calls
 
 
+def test_strings_beside_numbers_stay_on_the_host():
+    """An op with a rule that is given a string among its inputs."""
+    x, text = tf.placeholder(tf.float32, [2]), tf.placeholder(tf.string, [])
+    same_text, same = tf.identity_n([text, x * 2.0])
+    with tf.Session() as sess:
+        for _ in range(3):
+            words, value, more = sess.run([same_text, same, same + 1.0], {x: [1.0, 2.0], text: b"a"})
+    assert words == b"a"
+    np.testing.assert_array_equal(value, [2, 4])
+    np.testing.assert_array_equal(more, [3, 5])
+
+
 def mlp():
     x = tf.placeholder(tf.float32, (None, 6), name="x")
     labels = tf.placeholder(tf.int32, (None,), name="labels")

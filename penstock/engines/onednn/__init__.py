@@ -34,7 +34,7 @@ COVERED = (
     "_SumOfProducts", "_SumOfProductsAndRows",
 )  # fmt: skip
 
-BETWEEN = ("AddN", "AddV2", "Relu", "ReluGrad")
+BETWEEN = ("AddN", "AddV2", "LeakyRelu", "LeakyReluGrad", "Relu", "ReluGrad")
 """Taken only where they stand behind one of the others."""
 
 FUSED = ("_FusedConv2D", "_FusedDepthwiseConv2dNative", "_FusedMatMul")

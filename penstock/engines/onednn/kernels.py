@@ -698,17 +698,20 @@ IMAGE_RANK = 4
 
 
 def whole_arrays(kind: type, shapes: Kernel) -> Kernel:
-    """Relu, ReluGrad and sums behind convolutions and the like; behind products of matrices ReluGrad, which takes NumPy two passes and a
+    """Relu, LeakyRelu, their gradients and sums behind convolutions and the like; behind products of matrices the gradients, which take NumPy two passes and a
     conversion, and sums that only such nodes read. Others are left to NumPy, whose tiles join such nodes with their neighbours. The kernel's `over(i)` is a kernel that writes the result into input `i`, for callers who know that nobody else needs it."""
 
     def maker(op: Operation, fallback: Kernel) -> Kernel | None:
-        if op.attrs["T"].np != FLOAT32 or not 1 < len(op.inputs) + (kind is elementwise.Relu) <= elementwise.MOST_SUMMANDS:
+        if op.attrs["T"].np != FLOAT32 or not 1 < len(op.inputs) + (kind in elementwise.UNARY) <= elementwise.MOST_SUMMANDS:
+            return None
+        slope = float(op.attrs.get("alpha", 0.0))
+        if "alpha" in op.attrs and not 0 < slope <= 1:
             return None
         dims = op.inputs[0].dims
         if dims is None or len(dims) < 2 or any(t.dims != dims for t in op.inputs):
             return None
         if len(dims) < IMAGE_RANK:
-            if kind is elementwise.Relu or not any(_source(t).type in _HEAVY for t in op.inputs) or not (kind is elementwise.ReluGrad or _only_heavy_read(op)):
+            if kind in elementwise.UNARY or not any(_source(t).type in _HEAVY for t in op.inputs) or not (kind in elementwise.GRADIENTS or _only_heavy_read(op)):
                 return None
         elif not any(t.op.type in _HEAVY for t in op.inputs):
             return None
@@ -718,7 +721,7 @@ def whole_arrays(kind: type, shapes: Kernel) -> Kernel:
 
         def prepare(*inputs: np.ndarray, over: int | None = None) -> Kernel | None:
             library = library_for(FLOAT32) if inputs[0].size >= elementwise.MIN_SIZE else None
-            return elementwise.plan_for(kind, library, inputs, over) if library else None
+            return elementwise.plan_for(kind, library, inputs, over, slope) if library else None
 
         kernel = _remembering(op, fallback, shapes, prepare)
         kernel.over = lambda i: _remembering(op, fallback, shapes, functools.partial(prepare, over=i))  # type: ignore[attr-defined]
@@ -749,5 +752,7 @@ BETWEEN: dict[str, Callable[[Operation, Kernel], Kernel | None]] = {
     "AddV2": whole_arrays(elementwise.Sum, _shapes_2),
     "Relu": whole_arrays(elementwise.Relu, _shape_1),
     "ReluGrad": whole_arrays(elementwise.ReluGrad, _shapes_2),
+    "LeakyRelu": whole_arrays(elementwise.LeakyRelu, _shape_1),
+    "LeakyReluGrad": whole_arrays(elementwise.LeakyReluGrad, _shapes_2),
 }
 _HEAVY = frozenset((*MAKERS, *BETWEEN, "_FusedConv2D", "_FusedDepthwiseConv2dNative", "_FusedMatMul", "BiasAddGrad"))

@@ -6,6 +6,7 @@ that it reads fastest. `Gemm` is its sgemm, which copies less and so is quicker 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -45,11 +46,12 @@ class Spec(NamedTuple):
     @property
     def shape(self) -> tuple[int, ...]:
         rows, columns, _ = self.sizes
-        return (*np.broadcast_shapes(self.a[:-2], self.b[:-2]), rows, columns)
+        batch = self.a[:-2]
+        return (*(batch if batch == self.b[:-2] else np.broadcast_shapes(batch, self.b[:-2])), rows, columns)
 
     @property
     def flops(self) -> float:
-        return 2.0 * float(np.prod(self.shape)) * self.sizes[2]
+        return 2.0 * math.prod(self.shape) * self.sizes[2]
 
 
 class Gemm:

@@ -63,7 +63,8 @@ def channels_last_strides(dims: Sequence[int]) -> tuple[int, ...]:
 
 
 def contiguous(x: np.ndarray) -> np.ndarray:
-    return x if x.flags.c_contiguous else np.ascontiguousarray(x)
+    """An array that has an address and no gaps. A NumPy scalar, which a value without dimensions may be, is an object without one."""
+    return x if isinstance(x, np.ndarray) and x.flags.c_contiguous else np.asarray(x, order="C")
 
 
 class Reordered:

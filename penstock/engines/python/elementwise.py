@@ -117,6 +117,33 @@ def _relu_grad(op: Operation, dtype: np.dtype) -> list[Step]:
     ]
 
 
+def _relu6_grad(op: Operation, dtype: np.dtype) -> list[Step]:
+    return [
+        Step(np.greater, (op.inputs[1], dtype.type(0)), np.dtype(bool)),
+        Step(np.less, (op.inputs[1], dtype.type(6)), np.dtype(bool)),
+        Step(np.logical_and, (0, 1), np.dtype(bool)),
+        Step(np.multiply, (op.inputs[0], 2), dtype),
+    ]
+
+
+def _leaky_relu(op: Operation, dtype: np.dtype) -> list[Step] | None:
+    slope = dtype.type(op.attrs["alpha"])
+    if not 0 < slope <= 1:
+        return None
+    return [Step(np.multiply, (op.inputs[0], slope), dtype), Step(np.maximum, (op.inputs[0], 0), dtype)]
+
+
+def _leaky_relu_grad(op: Operation, dtype: np.dtype) -> list[Step] | None:
+    slope = dtype.type(op.attrs["alpha"])
+    if not 0 <= slope <= 1:
+        return None
+    return [
+        Step(np.greater, (op.inputs[1], dtype.type(0)), np.dtype(bool)),
+        Step(np.maximum, (0, slope), dtype),
+        Step(np.multiply, (op.inputs[0], 1), dtype),
+    ]
+
+
 def _tanh_grad(op: Operation, dtype: np.dtype) -> list[Step]:
     y, dy = op.inputs
     return [
@@ -156,12 +183,15 @@ _RECIPES: dict[str, Callable[[Operation, np.dtype], list[Step] | None]] = {
     "SquaredDifference": _squared_difference,
     "AddN": _add_n,
     "ReluGrad": _relu_grad,
+    "Relu6Grad": _relu6_grad,
+    "LeakyRelu": _leaky_relu,
+    "LeakyReluGrad": _leaky_relu_grad,
     "TanhGrad": _tanh_grad,
     "SigmoidGrad": _sigmoid_grad,
     "Rsqrt": _rsqrt,
     "RsqrtGrad": _rsqrt_grad,
 }
-_SAME_SHAPES = frozenset(("AddN", "ReluGrad", "TanhGrad", "SigmoidGrad", "RsqrtGrad"))
+_SAME_SHAPES = frozenset(("AddN", "ReluGrad", "Relu6Grad", "LeakyReluGrad", "TanhGrad", "SigmoidGrad", "RsqrtGrad"))
 """Nodes that do not broadcast."""
 
 

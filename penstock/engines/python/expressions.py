@@ -47,7 +47,7 @@ _REDUCTIONS = {"Sum": np.add, "Mean": np.add, "Prod": np.multiply, "Max": np.max
 _RANDOM = frozenset(("RandomStandardNormal", "RandomUniform", "TruncatedNormal"))
 _FRESH = frozenset(("MatMul", "Sum", "Prod", "Max", "Min", "Mean"))
 _PURE = _FRESH | frozenset((
-    "Sigmoid", "Relu", "ReluGrad", "TanhGrad", "SigmoidGrad", "BatchMatMul", "BatchMatMulV2", "Shape", "Reshape", "Transpose", "Cast", "Fill",
+    "Sigmoid", "Relu", "ReluGrad", "LeakyRelu", "LeakyReluGrad", "Relu6", "Relu6Grad", "TanhGrad", "SigmoidGrad", "BatchMatMul", "BatchMatMulV2", "Shape", "Reshape", "Transpose", "Cast", "Fill",
     "ZerosLike", "OnesLike", "SelectV2", "Prod", "BroadcastTo", "Conv2D", "Conv2DBackpropInput", "Conv2DBackpropFilter", "BiasAdd", "BiasAddGrad",
     "ShapeN", "DepthwiseConv2dNative", "DepthwiseConv2dNativeBackpropInput", "DepthwiseConv2dNativeBackpropFilter", "_FusedConv2D",
     "_FusedDepthwiseConv2dNative", "_FusedMatMul", "_LayerNorm", "_LayerNormGrad", "_LSTMTraining", "_LSTMTrainingGrad", "_ScaledBatchMatMul", "_SoftmaxGrad",
@@ -55,7 +55,7 @@ _PURE = _FRESH | frozenset((
 
 
 _FRESH_FROM_ENGINE = frozenset((
-    "MatMul", "Relu", "ReluGrad", "AddN", "AddV2", "AvgPool", "AvgPoolGrad", "MaxPoolGrad", "Conv2D", "Conv2DBackpropInput", "Conv2DBackpropFilter",
+    "MatMul", "Relu", "ReluGrad", "LeakyRelu", "LeakyReluGrad", "AddN", "AddV2", "AvgPool", "AvgPoolGrad", "MaxPoolGrad", "Conv2D", "Conv2DBackpropInput", "Conv2DBackpropFilter",
     "DepthwiseConv2dNative", "DepthwiseConv2dNativeBackpropInput", "DepthwiseConv2dNativeBackpropFilter", "_FusedConv2D",
     "_FusedDepthwiseConv2dNative", "_SoftmaxGrad",
 ))  # fmt: skip

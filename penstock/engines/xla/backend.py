@@ -240,9 +240,11 @@ def is_idle() -> bool:
 
 def _after_fork() -> None:
     global _forked, _compiler
-    _compiler = _Compiler()
-    if _started:
+    # A thread that had begun may have been importing JAX: the locks of its modules stay shut here for ever.
+    if _started or _compiler.thread is not None:
         _forked = True
+    _compiler = _Compiler()
+    _compiler.is_closing = _forked
 
 
 atexit.register(lambda: _compiler.close())

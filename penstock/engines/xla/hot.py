@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from penstock.engines import trials
 from penstock.engines.xla import backend
 from penstock.engines.xla.device import ALONE, ALONE_IN_A_LIST, Changed, DeviceProgram, Plan, in_one_go
 from penstock.engines.xla.pace import TooLong, run
@@ -18,8 +19,14 @@ from penstock.engines.xla.program import MOST_SHAPES, Compiled, Given, Program
 from penstock.graph import spec
 from penstock.ops.bundles import Bundle, HeldRef, hold, put_raw, untied
 from penstock.ops.resources import Ref
+from penstock.shapes import is_fully_defined
 
 _HOST, _XLA = "host", "xla"
+PAUSE = 10
+"""A program that has been compiled for some shapes is compiled for others only if the compiler has had a pause this many times as long as its work took.
+Where each step brings another shape (lengths of sequences, say), it would take a core, and turns at the interpreter's lock, from all of them."""
+_rested_at = 0
+"""When the pause is over, in nanoseconds."""
 JAX_ERRORS = (RuntimeError, TypeError)
 """What a compiled program may raise. Kernels raise OpErrors, ValueErrors and the like in the host's form, which are not among them."""
 
@@ -32,7 +39,7 @@ class Contest:
     """Two forms of one segment for one combination of shapes. `choice` is None until one has won.
 
     Times are the best of a few steps, taken within a moment in which the machine may have been busy with something else. So a result that is
-    close is looked at again later, and the middle one of three looks stays.
+    close is looked at again later, and the middle one of three looks stays. They last to the end of the step (see `engines.trials`).
     """
 
     __slots__ = ("choice", "form", "python", "ratios", "rest", "turn", "xla")
@@ -61,6 +68,18 @@ class Contest:
         self.choice = _XLA if ordered[(n - 1) // 2] + ordered[n // 2] < 2 else _HOST
         self.rest = self.RESTS[n - 1] if n < self.LOOKS and 0.5 < self.ratios[-1] < 2 else 0
         backend.log.debug("%s: Python %.0f us, XLA %.0f us", program.describe(), self.python / 1e3, self.xla / 1e3)
+
+    def record(self, form: str, ns: int, program: HotProgram) -> None:
+        """A form had its turn; from its beginning to the end of the step it took that long."""
+        if self.choice is not None:
+            return
+        if form is _XLA:
+            self.xla = min(self.xla, ns)
+        else:
+            self.python = min(self.python, ns)
+        self.turn += 1
+        if self.is_over(program.TRIALS):
+            self.decide(program)
 
     def reopen(self) -> None:
         """Another look, unless something has gone wrong with XLA's form meanwhile."""
@@ -106,6 +125,8 @@ class Contests(dict[Any, Contest]):
     def begin(self, program: Program, key: Any, given: Given) -> Contest:
         """The contest for shapes that have not been there yet."""
         contest = Contest()
+        if self and not self.eager and (time.perf_counter_ns() < _rested_at or not backend.is_idle()):
+            return contest  # Python computes, and the next step with such shapes asks again
         if len(self) >= MOST_SHAPES or not backend.is_available():
             contest.choice = _HOST
             if len(self) < 4 * MOST_SHAPES:  # later ones are not even remembered
@@ -118,8 +139,18 @@ class Contests(dict[Any, Contest]):
         else:
             # Not worth finishing for a program that is gone by then.
             found = weakref.ref(program)
-            backend.in_background(lambda: (alive := found()) and contest.compile(alive, key, given))
+            backend.in_background(lambda: (alive := found()) and _compile(contest, alive, key, given))
         return contest
+
+
+def _compile(contest: Contest, program: Program, key: Any, given: Given) -> None:
+    global _rested_at
+    start = time.perf_counter_ns()
+    try:
+        contest.compile(program, key, given)
+    finally:
+        now = time.perf_counter_ns()
+        _rested_at = now + PAUSE * (now - start)
 
 
 def _in_range(checks: tuple[tuple[int, int], ...], inputs: Sequence[Any]) -> bool:
@@ -138,11 +169,16 @@ class HotProgram(Program):
     """A segment on a CPU: runs as generated Python until XLA's form is compiled, then both are timed, and the faster one stays."""
 
     reports = True
-    TRIALS = 7
+    TRIALS = 8
 
     def __init__(self, *args: Any, eager: bool = False) -> None:
         super().__init__(*args)
         self.contests = Contests(eager)
+
+    @property
+    def has_lost(self) -> bool:
+        """Whether XLA will never compute it: all shapes are known, so that there is one contest, and Python has won it."""
+        return all(is_fully_defined(t.dims) for t in self.inputs) and all(c.choice is _HOST and c.rest <= 0 for c in self.contests.values())
 
     def __call__(self, ctx: Any, stop: Any, *inputs: Any) -> tuple:
         values = [value.peek() if isinstance(value, Ref) else value for value in inputs]
@@ -194,17 +230,14 @@ class HotProgram(Program):
         return done[0]
 
     def _trial(self, contest: Contest, ctx: Any, stop: Any, inputs: tuple, values: list[Any]) -> tuple:
-        start = time.perf_counter_ns()
-        if contest.turn & 1:
-            result = self._through_xla(contest.form, values, stop)
-            contest.xla = min(contest.xla, time.perf_counter_ns() - start)
-        else:
-            result = self.host(ctx, stop, *inputs)
-            contest.python = min(contest.python, time.perf_counter_ns() - start)
-        contest.turn += 1
-        if contest.is_over(self.TRIALS):
-            contest.decide(self)
-        return result
+        going_on = trials.opened()
+        if not going_on:
+            # Two steps with one form, then two with the other: the first of them pays for the change.
+            form = _XLA if contest.turn & 2 else _HOST
+            trials.begin(contest, form, lambda ns: contest.record(form, ns, self))
+        else:  # that of another part of the step, or an earlier round of a loop around this one
+            form = going_on[-1].form if going_on[-1].owner is contest else _HOST
+        return self._through_xla(contest.form, values, stop) if form is _XLA else self.host(ctx, stop, *inputs)
 
 
 class HotStateProgram(DeviceProgram):
@@ -213,6 +246,8 @@ class HotStateProgram(DeviceProgram):
 
     reports = True
     TRIALS = 8
+    has_lost = False
+    """It is the whole step, and needs nobody to take its place: see `_lost`."""
     _held: type[HeldRef] = HeldRef
     packs = False
     _watched: Contest | None = None

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from penstock.dtypes import resource
+from penstock.dtypes import resource, string
 from penstock.engines.python.arrays import NEW, find_arrays
 from penstock.engines.python.stacks import find_stacks
 from penstock.engines.python.structure import Assign, Branch, Call, Loop
@@ -58,7 +58,7 @@ class Policy:
 
     def takes(self, node: Any) -> bool:
         op: Operation = node.op
-        if op in self.excluded:
+        if op in self.excluded or any(t.dtype.base_dtype is string for t in (*op.inputs, *op.outputs)):  # also one among others, as in IdentityN
             return False
         if op.type in STREAMS:
             return getattr(node.fn, "state", None) is not None
@@ -73,7 +73,7 @@ class CpuPolicy(Policy):
     place, and whatever may report bad data stays with the kernel that does."""
 
     smallest = 24
-    largest = 6000
+    largest = 4000
     piece = 100
     small_array = 1 << 15
     small_flops = 1 << 18
@@ -122,10 +122,11 @@ class StatePolicy(Policy):
 
     def _flops(self, op: Operation) -> int:
         """Of a product, if sizes that are not known are 1: when the step runs, its time decides."""
-        a, b = (math.prod(n or 1 for n in t.dims) if t.dims is not None else 1 for t in op.inputs[:2])
-        out = op.outputs[0].dims
-        rows = (out[-2] or 1) if out is not None and len(out) > 1 else 1
-        return 2 * max(a, b) * rows
+        a, out = (t.dims for t in (op.inputs[0], op.outputs[0]))
+        if a is None or out is None or len(a) < 2:
+            return 0
+        is_across = op.attrs.get("transpose_a") or op.attrs.get("adj_x")
+        return 2 * math.prod(n or 1 for n in out) * (a[-2 if is_across else -1] or 1)
 
     def is_whole(self, block: list) -> bool:
         """Whether a block with segments is one program and nothing but handles beside it."""
@@ -316,23 +317,26 @@ def _in_block(block: list, root: Callable[[Tensor], Tensor], policy: Policy) -> 
         return statements
     waiting, targets = _dependencies(block, root, policy)
     result: list = []
-    ready = [i for i, n in enumerate(waiting) if n == 0]
+    ready: dict[bool, list[int]] = {False: [], True: []}  # by whether XLA takes them
+    for i, n in enumerate(waiting):
+        if n == 0:
+            ready[takes[i]].append(i)
     done = 0
     first = True  # what only names variables need not stand between two segments
-    while ready:
+    while any(ready.values()):
         for for_xla in (False, True, False) if first else (True, False):
             batch: list[int] = []
             while True:
-                now = sorted(i for i in ready if takes[i] is for_xla and (not first or _is_handle(block[i])))
+                now = sorted(i for i in ready[for_xla] if not first or _is_handle(block[i]))
                 if not now:
                     break
-                ready = [i for i in ready if i not in now]
+                ready[for_xla] = [i for i in ready[for_xla] if not _is_handle(block[i])] if first else []
                 for i in now:
                     batch.append(i)
                     for j in targets[i]:
                         waiting[j] -= 1
                         if not waiting[j]:
-                            ready.append(j)
+                            ready[takes[j]].append(j)
             done += len(batch)
             if for_xla:
                 # In the order of the block: the same program whatever the order in which things became ready.

@@ -1,6 +1,6 @@
 """Candidate samplers: classes drawn from a known distribution, with the number of times each is expected to appear.
 
-A sampler turns the Philox stream into an endless row of classes (`classes`) and knows the probability of each
+A sampler turns the Philox stream `gen` (`words`, `skip`) into an endless row of classes (`classes`) and knows the probability of each
 (`probability`). `sample` takes the first of that row, all of them or only the new ones, as TensorFlow does.
 """
 
@@ -13,22 +13,31 @@ from typing import Any
 import numpy as np
 
 from penstock.errors import InvalidArgumentError, NotFoundError
-from penstock.ops.philox import Philox, float64_of
+from penstock.ops.philox import float64_of
 
 
-def sample(sampler: Any, gen: Philox, n: int, unique: bool) -> tuple[np.ndarray, int]:
+def sample(sampler: Any, gen: Any, n: int, unique: bool) -> tuple[np.ndarray, int]:
     """n classes of the sampler's row, each once if `unique`; and how many of the row it took."""
+    if unique:
+        return _new_ones(sampler, gen, n)
     seen = np.empty(0, np.int64)
     for drawn in sampler.classes(gen, n):
         seen = np.concatenate([seen, drawn])
-        if not unique:
-            if seen.size >= n:
-                return seen[:n], n
-            continue
-        first = np.unique(seen, return_index=True)[1]
-        if first.size >= n:
-            first.sort()
-            return seen[first[:n]], int(first[n - 1]) + 1
+        if seen.size >= n:
+            break
+    return seen[:n], n
+
+
+def _new_ones(sampler: Any, gen: Any, n: int) -> tuple[np.ndarray, int]:
+    """The first n different classes. A set, as in TF: most rows are short."""
+    seen: dict[int, None] = {}
+    tries = 0
+    for drawn in sampler.classes(gen, n):
+        for c in drawn.tolist():
+            tries += 1
+            seen[c] = None
+            if len(seen) == n:
+                return np.fromiter(seen, np.int64, n), tries
     raise AssertionError("a sampler's row of classes does not end")
 
 
@@ -42,9 +51,14 @@ def expected_count(probability: np.ndarray, n: int, tries: int) -> np.ndarray:
     return -np.expm1(log.astype(np.float64)).astype(np.float32)
 
 
-def _words(gen: Philox, n: int) -> Iterator[np.ndarray]:
-    """The stream in pieces of an even number of words, about enough for n draws each."""
-    blocks = max(64, n)
+def blocks_for(n: int) -> int:
+    """How much of the stream is looked at in one go: about enough for n draws."""
+    return max(64, n)
+
+
+def _words(gen: Any, n: int) -> Iterator[np.ndarray]:
+    """The stream in pieces of an even number of words."""
+    blocks = blocks_for(n)
     while True:
         yield gen.words(4 * blocks)
         gen = gen.skip(blocks)
@@ -64,7 +78,7 @@ class UniformSampler:
     def __init__(self, range_max: int) -> None:
         self.range = range_max
 
-    def classes(self, gen: Philox, n: int) -> Iterator[np.ndarray]:
+    def classes(self, gen: Any, n: int) -> Iterator[np.ndarray]:
         for words in _words(gen, n):
             yield (_kept(words.view(np.uint64), self.range) % np.uint64(self.range)).astype(np.int64)
 
@@ -79,7 +93,7 @@ class LogUniformSampler:
         self.range = range_max
         self._log_range = np.log1p(np.float64(range_max))
 
-    def classes(self, gen: Philox, n: int) -> Iterator[np.ndarray]:
+    def classes(self, gen: Any, n: int) -> Iterator[np.ndarray]:
         for words in _words(gen, n):
             pairs = words.astype(np.uint64)
             u = float64_of(pairs[0::2], pairs[1::2])
@@ -97,7 +111,7 @@ class UnigramSampler:
         self._lock = threading.Lock()
         self._weights = np.ones(range_max, np.int64)
 
-    def classes(self, gen: Philox, n: int) -> Iterator[np.ndarray]:
+    def classes(self, gen: Any, n: int) -> Iterator[np.ndarray]:
         with self._lock:
             limits = np.cumsum(self._weights)
         total = int(limits[-1])
@@ -128,7 +142,7 @@ class FixedUnigramSampler:
             raise InvalidArgumentError(f"range is {range_max} must be equal to weights size  {self._weights.size}")
         self._keep, self._alias = _alias_table(self._weights)
 
-    def classes(self, gen: Philox, n: int) -> Iterator[np.ndarray]:
+    def classes(self, gen: Any, n: int) -> Iterator[np.ndarray]:
         size = self.range
         rejected = 0 if size & (size - 1) == 0 else (2**32 - 1) % size + 1
         carried = np.empty(0, np.uint32)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from penstock.errors import InvalidArgumentError
+from penstock.ops import native
+from penstock.ops.kernels.threads import parallel_for
+from penstock.ops.native import planes
 
 
 def _channels(images: Any, what: str = "input") -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -23,81 +26,92 @@ def _wide(images: np.ndarray) -> np.ndarray:
     return images if images.dtype in (np.float32, np.float64) else images.astype(np.float32)
 
 
-def _planes(wide: np.ndarray) -> np.ndarray:
-    """The three channels one after the other, (3, pixels): whole channels are much quicker to compute with than every third number."""
-    _channels(wide)
-    return np.ascontiguousarray(wide.reshape(-1, 3).T)
+Formula = Callable[..., tuple[Any, Any, Any]]
+"""Three channels out of three channels, and a number if the op has one; arrays, or vectors of `penstock.ops.native`."""
 
 
-def _interleaved(planes: Sequence[np.ndarray], like: np.ndarray) -> np.ndarray:
-    """The images of shape and type of `like` that have these channels."""
-    images = np.empty(like.shape, like.dtype)
-    pixels = images.reshape(-1, 3)
-    for i, plane in enumerate(planes):
-        pixels[:, i] = plane
-    return images
+def _by_pixel(formula: Formula, images: np.ndarray, *amount: Any) -> np.ndarray:
+    """The images whose channels are formula(red, green, blue, *amount): some pixels at a time, taken apart into channels and put together again."""
+    _channels(images)
+    wide = np.ascontiguousarray(_wide(images))
+    source = wide.reshape(-1, 3)
+    result = np.empty(images.shape, images.dtype)
+    target = result.reshape(-1, 3)
+    number = [np.asarray(a, wide.dtype) for a in amount]
+    count = len(source)
+    in_place = planes.in_place(formula, len(amount)) if wide.dtype == np.float32 and wide.size >= native.SMALL else None
+
+    def work(block: int) -> None:
+        part = slice(block * planes.PLANE, min((block + 1) * planes.PLANE, count))
+        size = part.stop - part.start
+        channels = np.empty((3, planes.PLANE if in_place else size), wide.dtype)
+        used = channels[:, :size]
+        used[...] = source[part].T
+        if in_place:
+            in_place(size, channels, *number)
+            values: Any = used
+        else:
+            values = formula(*used, *number)
+        for i, plane in enumerate(values):  # quicker than all at once
+            target[part, i] = plane
+
+    parallel_for(-(-count // planes.PLANE), work)
+    return result
 
 
-def _hue(r: np.ndarray, g: np.ndarray, b: np.ndarray, top: np.ndarray, spread: np.ndarray) -> np.ndarray:
+def _hue(r: Any, g: Any, b: Any, top: Any, spread: Any) -> Any:
     """The hue in [0, 1); 0 for greys."""
     kind = spread.dtype.type
-    norm = spread * kind(6)
-    np.divide(kind(1), norm, out=norm)
-    hue = r - g
-    hue *= norm
-    hue += kind(4) / 6
-    part = b - r
-    part *= norm
-    part += kind(2) / 6
-    np.copyto(hue, part, where=g == top)
-    np.subtract(g, b, out=part)
-    part *= norm
-    np.copyto(hue, part, where=r == top)
-    np.copyto(hue, kind(0), where=~(spread > 0))
-    np.copyto(hue, hue + kind(1), where=hue < 0)
-    return hue
+    norm = kind(1) / (spread * kind(6))
+    hue = np.where(r == top, (g - b) * norm, np.where(g == top, (b - r) * norm + kind(2) / kind(6), (r - g) * norm + kind(4) / kind(6)))
+    hue = np.where(spread > 0, hue, kind(0))
+    return np.where(hue < 0, hue + kind(1), hue)
 
 
-def _ends(planes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The largest and the smallest of the channels."""
-    r, g, b = planes
-    top, bottom = np.maximum(r, g), np.minimum(r, g)
-    return np.maximum(top, b, out=top), np.minimum(bottom, b, out=bottom)
-
-
-def _hsv(wide: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    planes = _planes(wide)
-    top, bottom = _ends(planes)
+def _to_hsv(r: Any, g: Any, b: Any) -> tuple[Any, Any, Any]:
+    top, bottom = np.maximum(np.maximum(r, g), b), np.minimum(np.minimum(r, g), b)
     spread = top - bottom
-    saturation = spread / top
-    np.copyto(saturation, top.dtype.type(0), where=~(top > 0))
-    return _hue(planes[0], planes[1], planes[2], top, spread), saturation, top
+    return _hue(r, g, b, top, spread), np.where(top > 0, spread / top, top.dtype.type(0)), top
+
+
+def _shares(hue: Any) -> tuple[Any, Any, Any]:
+    """How much of red, of green and of blue there is in a pure colour."""
+    kind = hue.dtype.type
+    zero, one, two = kind(0), kind(1), kind(2)
+    angle = hue * kind(6)
+    return (
+        np.clip(np.abs(angle - kind(3)) - one, zero, one),
+        np.clip(two - np.abs(angle - two), zero, one),
+        np.clip(two - np.abs(angle - kind(4)), zero, one),
+    )
+
+
+def _to_rgb(h: Any, s: Any, v: Any) -> tuple[Any, Any, Any]:
+    rest = s.dtype.type(1) - s
+    red, green, blue = _shares(h)
+    return (rest + s * red) * v, (rest + s * green) * v, (rest + s * blue) * v
+
+
+def _turned(r: Any, g: Any, b: Any, delta: Any) -> tuple[Any, Any, Any]:
+    """The hue moved by `delta` turns."""
+    top, bottom = np.maximum(np.maximum(r, g), b), np.minimum(np.minimum(r, g), b)
+    spread = top - bottom
+    red, green, blue = _shares((_hue(r, g, b, top, spread) + delta) % 1)
+    return bottom + spread * red, bottom + spread * green, bottom + spread * blue
+
+
+def _saturated(r: Any, g: Any, b: Any, scale: Any) -> tuple[Any, Any, Any]:
+    h, s, v = _to_hsv(r, g, b)
+    kind = s.dtype.type
+    return _to_rgb(h, np.clip(s * scale, kind(0), kind(1)), v)
 
 
 def rgb_to_hsv(images: Any) -> np.ndarray:
-    return _interleaved(_hsv(_wide(images)), images)
-
-
-def _shares(hue: np.ndarray) -> Iterator[np.ndarray]:
-    """How much of red, of green and of blue there is in a pure colour."""
-    angle = hue * hue.dtype.type(6)
-    for middle, sign in ((3, 1), (2, -1), (4, -1)):
-        share = angle - middle
-        np.abs(share, out=share)
-        if sign > 0:
-            share -= 1
-        else:
-            np.subtract(2, share, out=share)
-        yield np.clip(share, 0, 1, out=share)
-
-
-def _rgb(h: np.ndarray, s: np.ndarray, v: np.ndarray) -> list[np.ndarray]:
-    rest = 1 - s
-    return [(rest + s * share) * v for share in _shares(h)]
+    return _by_pixel(_to_hsv, images)
 
 
 def hsv_to_rgb(images: Any) -> np.ndarray:
-    return _interleaved(_rgb(*_planes(_wide(images))), images)
+    return _by_pixel(_to_rgb, images)
 
 
 def _image_and_scalar(images: Any, scalar: Any, name: str) -> None:
@@ -113,19 +127,12 @@ def _text(array: Any) -> str:
 
 def adjust_hue(images: Any, delta: Any) -> np.ndarray:
     _image_and_scalar(images, delta, "delta")
-    wide = _wide(images)
-    planes = _planes(wide)
-    top, bottom = _ends(planes)
-    spread = top - bottom
-    hue = (_hue(planes[0], planes[1], planes[2], top, spread) + np.asarray(delta, wide.dtype)) % 1
-    return _interleaved([bottom + spread * share for share in _shares(hue)], images)
+    return _by_pixel(_turned, images, delta)
 
 
 def adjust_saturation(images: Any, scale: Any) -> np.ndarray:
     _image_and_scalar(images, scale, "scale")
-    h, s, v = _hsv(_wide(images))
-    s *= np.asarray(scale, s.dtype)
-    return _interleaved(_rgb(h, np.clip(s, 0, 1, out=s), v), images)
+    return _by_pixel(_saturated, images, scale)
 
 
 def adjust_contrast(images: Any, factor: Any) -> np.ndarray:

@@ -11,6 +11,7 @@ import numpy as np
 from penstock import dtypes
 from penstock.dtypes import DType
 from penstock.errors import InvalidArgumentError
+from penstock.ops.kernels.numerals import numbers_at_once
 from penstock.ops.kernels.texts import dtype_text
 
 _INTEGER = re.compile(rb"\s*[+-]?\d+\s*\Z")
@@ -72,24 +73,50 @@ def decode_csv(
     for i, default in enumerate(defaults):
         if np.size(default) > 1:
             raise InvalidArgumentError(f"There should only be 1 default per field but field {i} has {np.size(default)}")
-    flat = records.ravel()
+    flat = records.ravel().tolist()
     rows = [_select(split_record(record, delimiter, quotes), columns) for record in flat]
     result = []
     for i, fields in enumerate(rows):
         if len(fields) != len(types):
             raise InvalidArgumentError(f"Expect {len(types)} fields but have {len(fields)} in record {i}")
     for f, (dtype, default) in enumerate(zip(types, defaults, strict=True)):
-        column = np.empty(len(rows), dtype=dtype.np)
-        for i, fields in enumerate(rows):
-            field = fields[f]
-            if not field or field == na:
-                if not np.size(default):
-                    raise InvalidArgumentError(f"Field {f} is required but missing in record {i}!")
-                column[i] = np.ravel(default)[0]
-            else:
-                column[i] = field if dtype is dtypes.string else _number(field, dtype, f, i)
+        fields = [row[f] for row in rows]
+        column = _column_at_once(fields, dtype, default, na)
+        if column is None:
+            column = np.empty(len(rows), dtype=dtype.np)
+            for i, field in enumerate(fields):
+                column[i] = _value(field, dtype, default, na, f, i)
         result.append(column.reshape(records.shape))
     return result
+
+
+def _column_at_once(fields: list[bytes], dtype: DType, default: Any, na: bytes) -> np.ndarray | None:
+    """The values of a column; None if there is one that has to be looked at."""
+    missing = [i for i, field in enumerate(fields) if not field or field == na]
+    if missing and not np.size(default):
+        return None
+    if dtype is dtypes.string:
+        column = np.empty(len(fields), object)
+        column[:] = fields
+    else:
+        for i in missing:
+            fields[i] = b"0"
+        column = numbers_at_once(fields, dtype)
+    if missing:
+        if column is None:
+            for i in missing:
+                fields[i] = b""
+        else:
+            column[missing] = np.ravel(default)[0]
+    return column
+
+
+def _value(field: bytes, dtype: DType, default: Any, na: bytes, f: int, record: int) -> Any:
+    if not field or field == na:
+        if not np.size(default):
+            raise InvalidArgumentError(f"Field {f} is required but missing in record {record}!")
+        return np.ravel(default)[0]
+    return field if dtype is dtypes.string else _number(field, dtype, f, record)
 
 
 def _select(fields: list[bytes], columns: Sequence[int]) -> list[bytes]:

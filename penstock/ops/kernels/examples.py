@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -121,13 +123,71 @@ def parse_features(
     def parts_of(w: Sparse | Ragged) -> list[np.ndarray]:
         return [_any_values(f, w, lambda i=i: place(w.key, i)) for i, f in enumerate(features)]
 
-    triples = [_sparse_column(parts_of(s), s.dtype, single) for s in sparse]
+    triples = [_sparse_at_once(features, s, single) or _sparse_column(parts_of(s), s.dtype, single) for s in sparse]
     result: list[Any] = [t[0] for t in triples] + [t[1] for t in triples] + [t[2] for t in triples]
-    result += [_dense_column(features, d, prefix, place, single) for d in dense]
+    for d in dense:
+        column = _dense_at_once(features, d, single)
+        result.append(_dense_column(features, d, prefix, place, single) if column is None else column)
     ragged_parts = [parts_of(r) for r in ragged]
     result += [_joined(parts, r.dtype) for parts, r in zip(ragged_parts, ragged, strict=True)]
     result += [_splits([len(p) for p in parts], r.splits, single) for parts, r in zip(ragged_parts, ragged, strict=True)]
     return result
+
+
+_LISTS = {dtype: name for name, dtype in _KINDS.items()}
+
+
+def _lists(features: Sequence[Any], key: str, dtype: DType) -> list[Any] | None:
+    """The values of one feature in each example; None if it is of another type in one of them."""
+    name = _LISTS[dtype]
+    result = []
+    for row in features:
+        feature = row.get(key)
+        if feature is None:
+            result.append(())
+            continue
+        values = getattr(feature, name).value
+        if not values and feature.WhichOneof("kind") not in (None, name):
+            return None
+        result.append(values)
+    return result
+
+
+def _one_array(lists: list[Any], dtype: DType) -> np.ndarray:
+    values = list(itertools.chain.from_iterable(lists))
+    if dtype is not dtypes.string:
+        return np.array(values, dtype.np)
+    result = np.empty(len(values), object)
+    result[:] = values
+    return result
+
+
+def _sparse_at_once(features: Sequence[Any], s: Sparse, single: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+    """The three parts of a sparse feature; None if there is something to report."""
+    lists = _lists(features, s.key, s.dtype)
+    if lists is None or single:
+        return None
+    lengths = np.fromiter(map(len, lists), np.int64, len(lists))
+    values = _one_array(lists, s.dtype)
+    indices = np.empty((len(values), 2), np.int64)
+    indices[:, 0] = np.repeat(np.arange(len(lists)), lengths)
+    indices[:, 1] = np.arange(len(values)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    return indices, values, np.array([len(lists), lengths.max(initial=0)], np.int64)
+
+
+def _dense_at_once(features: Sequence[Any], d: Dense, single: bool) -> np.ndarray | None:
+    """The values of a feature of fixed size that every example has; None if it is another one, or something is wrong with it."""
+    if single or d.is_variable or not features:
+        return None
+    size = math.prod(d.dims)  # type: ignore[arg-type]
+    lists = _lists(features, d.key, d.dtype) if 0 < size < MANY_VALUES else None
+    if lists is None or any(len(values) != size for values in lists):
+        return None
+    return _one_array(lists, d.dtype).reshape(len(lists), *d.dims)  # type: ignore[misc]
+
+
+MANY_VALUES = 64
+"""From so many values on, a feature's own bytes are faster read than one value after the other."""
 
 
 def _name(names: Sequence[bytes], i: int) -> str:

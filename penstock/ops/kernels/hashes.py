@@ -12,6 +12,7 @@ import numpy as np
 
 _MASK = (1 << 64) - 1
 _K0, _K1, _K2 = 0xC3A5C85C97CB3127, 0xB492B66FBE98F273, 0x9AE16A3B2F90404F
+_MURMUR = 0xC6A4A7935BD1E995
 _unpack64 = struct.Struct("<Q").unpack_from
 _unpack32 = struct.Struct("<I").unpack_from
 
@@ -98,8 +99,21 @@ def fingerprints64(strings: list[bytes]) -> np.ndarray:
     """`fingerprint64` of each string, as uint64."""
     if len(strings) <= FEW:
         return np.array([fingerprint64(s) for s in strings], np.uint64)
+    return _fingerprints_at(*joined(strings))
+
+
+def joined(strings: list[bytes]) -> tuple[bytes, np.ndarray, np.ndarray]:
+    """One text, and where in it each string begins and how long it is."""
+    text = b"\0".join(strings)
+    ends = np.flatnonzero(np.frombuffer(text, np.uint8) == 0)
+    if ends.size == len(strings) - 1:  # what separates them is in none of them, so that nobody needs to ask each for its length
+        ends = np.append(ends, len(text))
+        starts = np.empty_like(ends)
+        starts[0] = 0
+        np.add(ends[:-1], 1, out=starts[1:])
+        return text, starts, ends - starts
     lengths = np.fromiter(map(len, strings), np.int64, len(strings))
-    return _fingerprints_at(b"".join(strings), np.cumsum(lengths) - lengths, lengths)
+    return text, np.cumsum(lengths + 1) - lengths - 1, lengths
 
 
 def decimal_fingerprints64(numbers: np.ndarray) -> np.ndarray:
@@ -125,6 +139,87 @@ def decimal_fingerprints64(numbers: np.ndarray) -> np.ndarray:
         lengths += negative
         text.reshape(-1)[starts[negative]] = ord("-")
     return _fingerprints_at(text.tobytes(), starts, lengths)
+
+
+def siphashes(strings: list[bytes], k0: int, k1: int) -> np.ndarray:
+    """`siphash` of each string, as uint64."""
+    if len(strings) <= FEW:
+        return np.array([siphash(s, k0, k1) for s in strings], np.uint64)
+
+    def start(n: np.ndarray) -> list[np.ndarray]:
+        keys = (k0 ^ 0x736F6D6570736575, k1 ^ 0x646F72616E646F6D, k0 ^ 0x6C7967656E657261, k1 ^ 0x7465646279746573)
+        return [np.full(n.size, key & _MASK, np.uint64) for key in keys]
+
+    def take(v: list[np.ndarray], m: np.ndarray) -> None:
+        v[3] = v[3] ^ m
+        _many_sip_rounds(v, 2)
+        v[0] = v[0] ^ m
+
+    def end(v: list[np.ndarray], tail: np.ndarray, n: np.ndarray) -> np.ndarray:
+        take(v, tail | (n.astype(np.uint64) << np.uint64(56)))
+        v[2] = v[2] ^ np.uint64(0xFF)
+        _many_sip_rounds(v, 4)
+        return v[0] ^ v[1] ^ v[2] ^ v[3]
+
+    return _word_by_word(strings, start, take, end)
+
+
+def hashes64(strings: list[bytes], seed: int = 0xDECAFCAFFE) -> np.ndarray:
+    """`hash64` of each string, as uint64."""
+    if len(strings) <= FEW:
+        return np.array([hash64(s, seed) for s in strings], np.uint64)
+    mul = np.uint64(_MURMUR)
+
+    def start(n: np.ndarray) -> list[np.ndarray]:
+        return [np.uint64(seed) ^ (n.astype(np.uint64) * mul)]
+
+    def take(h: list[np.ndarray], k: np.ndarray) -> None:
+        k = k * mul
+        h[0] = (h[0] ^ ((k ^ (k >> _47)) * mul)) * mul
+
+    def end(h: list[np.ndarray], tail: np.ndarray, n: np.ndarray) -> np.ndarray:
+        value = np.where(n & 7 != 0, (h[0] ^ tail) * mul, h[0])
+        value = (value ^ (value >> _47)) * mul
+        return value ^ (value >> _47)
+
+    return _word_by_word(strings, start, take, end)
+
+
+def _word_by_word(strings: list[bytes], start: Any, take: Any, end: Any) -> np.ndarray:
+    """A hash that takes in eight bytes after the other: those of all strings of about one length at once.
+
+    start(lengths) gives the state; take(state, words) changes it; end(state, rest, lengths) gets the last bytes, up to seven.
+    """
+    text, starts, lengths = joined(strings)
+    padded = text + bytes(8)
+    words = np.ndarray((len(padded) - 7,), "<u8", padded, strides=(1,))  # the 8 bytes from each byte on
+    result = np.empty(len(strings), np.uint64)
+    counts = lengths >> 3
+    for count in np.flatnonzero(np.bincount(counts)).tolist():
+        chosen = np.flatnonzero(counts == count)
+        at, n = starts[chosen], lengths[chosen]
+        state = start(n)
+        for k in range(count):
+            take(state, words[at + 8 * k])
+        kept = (np.uint64(1) << ((n & 7) * 8).astype(np.uint64)) - np.uint64(1)
+        result[chosen] = end(state, words[at + 8 * count] & kept, n)
+    return result
+
+
+def _many_sip_rounds(v: list[np.ndarray], count: int) -> None:
+    a, b, c, d = v
+    for _ in range(count):
+        a = a + b
+        b = _turn(b, 51) ^ a
+        a = _turn(a, 32)
+        c = c + d
+        d = _turn(d, 48) ^ c
+        a = a + d
+        d = _turn(d, 43) ^ a
+        c = c + b
+        b = _turn(b, 47) ^ c
+        c = _turn(c, 32)
+    v[:] = a, b, c, d
 
 
 def _fingerprints_at(text: bytes, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
@@ -279,7 +374,7 @@ def _sip_rounds(v: list[int], count: int) -> None:
 
 def hash64(s: bytes, seed: int = 0xDECAFCAFFE) -> int:
     """The hash behind StringToHashBucket: Murmur2 with 64 bits."""
-    m, n = 0xC6A4A7935BD1E995, len(s)
+    m, n = _MURMUR, len(s)
     h = seed ^ (n * m & _MASK)
     whole = n - n % 8
     for (k,) in struct.iter_unpack("<Q", s[:whole]):

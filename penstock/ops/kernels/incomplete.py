@@ -1,7 +1,7 @@
 """Special functions of several arguments in double precision: incomplete gamma and beta, Hurwitz' zeta, polygamma.
 
-All arguments are float64 vectors of one length. Iterations run on the elements that still change, so that a few hard ones
-do not slow the others down.
+All arguments are float64 vectors of one length, NumPy's or those of `penstock.ops.native`. Iterations run on the elements that still change, so
+that a few hard ones do not slow the others down.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from penstock.ops.kernels.special import digamma, lgamma, stirling_rest
+from penstock.ops.kernels.special import Array, digamma, lgamma, piecewise, repeat, stirling_rest
 
-Array = np.ndarray
-EPS = np.finfo(np.float64).eps
+EPS = float(np.finfo(np.float64).eps)
+SINGLE = 2.0**-31
+"""Enough for results that are rounded to float32."""
 _MOST = 100_000  # iterations; a series at its turning point needs about 10 sqrt(a)
 
 # -- incomplete gamma -------------------------------------------------------------------------------------------------
@@ -43,110 +44,130 @@ def _density(a: Array, x: Array) -> Array:
     return np.where(large, centred, plain)
 
 
-def _series(a: Array, x: Array) -> tuple[Array, Array]:
-    """(1 + x/(a+1) + x^2/((a+1)(a+2)) + ..., its derivative by a)."""
-    total, slope = np.ones_like(a), np.zeros_like(a)
-    term, harmonic, r = np.ones_like(a), np.zeros_like(a), a.copy()
-    active = np.arange(a.size)
-    for _ in range(_MOST):
-        r[active] += 1
-        term[active] *= x[active] / r[active]
-        harmonic[active] += 1 / r[active]
-        step = term[active] * harmonic[active]
-        total[active] += term[active]
-        slope[active] -= step
-        active = active[(term[active] > EPS * total[active] / 8) | (step > EPS * np.abs(slope[active]) / 8)]
-        if not active.size:
-            break
-    return total, slope
+def _series(a: Array, x: Array, eps: float) -> Array:
+    """1 + x/(a+1) + x^2/((a+1)(a+2)) + ..."""
+    one = np.ones_like(a)
+
+    def step(x: Array, r: Array, left: Array, term: Array, total: Array) -> Any:
+        r = r + 1
+        term = term * (x / r)
+        return x, r, left - 1, term, total + term
+
+    def going(x: Array, r: Array, left: Array, term: Array, total: Array) -> Any:
+        return (term > eps / 8 * total) & (left > 0)
+
+    return repeat(going, step, x, a, np.full_like(a, _MOST), one, one)[4]
 
 
-def _fraction(a: Array, x: Array) -> tuple[Array, Array]:
-    """(Legendre's continued fraction f with Q = x^a exp(-x)/gamma(a) f, its derivative by a)."""
-    n = a.size
-    y, z = 1 - a, x + 2 - a
-    p2, q2, p1, q1 = np.ones(n), x.copy(), x + 1, z * x
-    dp2, dq2, dp1, dq1 = np.zeros(n), np.zeros(n), np.zeros(n), -x
-    value, slope = p1 / q1, np.zeros(n)
-    slope = (dp1 - value * dq1) / q1
-    active = np.arange(n)
-    for count in range(1, _MOST):
-        y[active] += 1
-        z[active] += 2
-        i = active
-        yc = y[i] * count
-        pk, qk = p1[i] * z[i] - p2[i] * yc, q1[i] * z[i] - q2[i] * yc
+def _series_with_slope(a: Array, x: Array) -> tuple[Array, Array]:
+    """(`_series`, its derivative by a)."""
+    one, zero = np.ones_like(a), np.zeros_like(a)
+
+    def step(x: Array, r: Array, term: Array, harmonic: Array, total: Array, slope: Array, left: Array) -> Any:
+        r = r + 1
+        term = term * (x / r)
+        harmonic = harmonic + 1 / r
+        return x, r, term, harmonic, total + term, slope - term * harmonic, left - 1
+
+    def going(x: Array, r: Array, term: Array, harmonic: Array, total: Array, slope: Array, left: Array) -> Any:
+        return ((term > EPS / 8 * total) | (term * harmonic > EPS / 8 * np.abs(slope))) & (left > 0)
+
+    return repeat(going, step, x, a, one, zero, one, zero, np.full_like(a, _MOST))[4:6]  # type: ignore[return-value]
+
+
+def _fraction(a: Array, x: Array, eps: float) -> Array:
+    """Legendre's continued fraction f with Q = x^a exp(-x)/gamma(a) f."""
+    one, z = np.ones_like(a), x + 2 - a
+
+    def step(y: Array, z: Array, n: Array, p2: Array, q2: Array, p1: Array, q1: Array, value: Array, change: Array) -> Any:
+        y, z, n = y + 1, z + 2, n + 1
+        yn = y * n
+        p, q = p1 * z - p2 * yn, q1 * z - q2 * yn
+        new = p / q
+        scale = np.where(np.abs(p) > 4.5e15, 2.0**-52, 1.0)
+        return y, z, n, p1 * scale, q1 * scale, p * scale, q * scale, new, np.abs(new - value)
+
+    def going(y: Array, z: Array, n: Array, p2: Array, q2: Array, p1: Array, q1: Array, value: Array, change: Array) -> Any:
+        return (change > eps * np.abs(value)) & (n < _MOST)
+
+    start = 1 - a, z, np.zeros_like(a), one, x, x + 1, z * x, (x + 1) / (z * x), np.full_like(a, np.inf)
+    return repeat(going, step, *start)[7]
+
+
+def _fraction_with_slope(a: Array, x: Array) -> tuple[Array, Array]:
+    """(`_fraction`, its derivative by a)."""
+    one, zero, z = np.ones_like(a), np.zeros_like(a), x + 2 - a
+
+    def step(y: Array, z: Array, n: Array, value: Array, slope: Array, changing: Array, *parts: Array) -> Any:
+        p2, q2, p1, q1, dp2, dq2, dp1, dq1 = parts
+        y, z, n = y + 1, z + 2, n + 1
+        yn = y * n
+        p, q = p1 * z - p2 * yn, q1 * z - q2 * yn
         # y and z both fall by 1 when a grows by 1.
-        dpk = dp1[i] * z[i] - p1[i] - dp2[i] * yc + p2[i] * count
-        dqk = dq1[i] * z[i] - q1[i] - dq2[i] * yc + q2[i] * count
-        new = pk / qk
-        new_slope = (dpk - new * dqk) / qk
-        done = (np.abs(new - value[i]) <= EPS * np.abs(new)) & (np.abs(new_slope - slope[i]) <= EPS * np.abs(new_slope) + 1e-300)
-        value[i], slope[i] = new, new_slope
-        scale = np.where(np.abs(pk) > 4.5e15, 2.0**-52, 1.0)
-        p2[i], p1[i], q2[i], q1[i] = p1[i] * scale, pk * scale, q1[i] * scale, qk * scale
-        dp2[i], dp1[i], dq2[i], dq1[i] = dp1[i] * scale, dpk * scale, dq1[i] * scale, dqk * scale
-        active = active[~(done | np.isnan(new))]
-        if not active.size:
-            break
-    return value, slope
+        dp, dq = dp1 * z - p1 - dp2 * yn + p2 * n, dq1 * z - q1 - dq2 * yn + q2 * n
+        new = p / q
+        new_slope = (dp - new * dq) / q
+        still = (np.abs(new - value) > EPS * np.abs(new)) | (np.abs(new_slope - slope) > EPS * np.abs(new_slope) + 1e-300)
+        scale = np.where(np.abs(p) > 4.5e15, 2.0**-52, 1.0)
+        return y, z, n, new, new_slope, np.where(still, 1.0, 0.0), *(v * scale for v in (p1, q1, p, q, dp1, dq1, dp, dq))
+
+    def going(y: Array, z: Array, n: Array, value: Array, slope: Array, changing: Array, *parts: Array) -> Any:
+        return (changing > 0) & (n < _MOST)
+
+    p1, q1, dp1, dq1 = x + 1, z * x, zero, -x
+    value = p1 / q1
+    return repeat(going, step, 1 - a, z, zero, value, (dp1 - value * dq1) / q1, one, one, x, p1, q1, zero, zero, dp1, dq1)[3:5]  # type: ignore[return-value]
 
 
-def _regions(a: Array, x: Array) -> tuple[Array, Array]:
-    """Where the series and where the continued fraction is the right tool (both False: a special case)."""
+def _regions(a: Array, x: Array, lowest: float) -> tuple[Array, Array]:
+    """Where the series and where the continued fraction (x > lowest) is the right tool (both False: a special case)."""
     inside = (a > 0) & (x > 0) & np.isfinite(a) & np.isfinite(x)
-    fraction = inside & (x > 1) & (x > a)
+    fraction = inside & (x > lowest) & (x > a)
     return inside & ~fraction, fraction
 
 
-def igamma(a: Array, x: Array) -> Array:
+def _pieces(a: Array, x: Array, series: Any, fraction: Any, at_zero: Any, at_infinity: float, at_infinite_a: float, lowest: float = 1.0) -> Array:
+    by_series, by_fraction = _regions(a, x, lowest)
+    return piecewise(
+        (a, x), (by_series, series), (by_fraction, fraction), at_zero,
+        (np.isposinf(x) & (a > 0) & np.isfinite(a), lambda a, x: np.full_like(a, at_infinity)),
+        (np.isposinf(a) & (x >= 0) & np.isfinite(x), lambda a, x: np.full_like(a, at_infinite_a)),
+    )  # fmt: skip
+
+
+def igamma(a: Array, x: Array, eps: float = EPS) -> Array:
     """The lower regularised incomplete gamma function P(a, x)."""
-    result = np.full(a.shape, np.nan)
-    series, fraction = _regions(a, x)
-    if series.any():
-        result[series] = _density(a[series], x[series]) * _series(a[series], x[series])[0]
-    if fraction.any():
-        result[fraction] = 1 - _upper(a[fraction], x[fraction])
-    result[(x == 0) & (a >= 0)] = 0
-    result[np.isposinf(x) & (a > 0) & np.isfinite(a)] = 1
-    result[np.isposinf(a) & (x >= 0) & np.isfinite(x)] = 0
-    return result
+    at_zero = (x == 0) & (a >= 0), lambda a, x: np.zeros_like(a)
+    return _pieces(a, x, lambda a, x: _lower(a, x, eps), lambda a, x: 1 - _upper(a, x, eps), at_zero, 1.0, 0.0, lowest=4.0)  # slow for small x, and P loses nothing by the series
 
 
-def igammac(a: Array, x: Array) -> Array:
+def igammac(a: Array, x: Array, eps: float = EPS) -> Array:
     """The upper regularised incomplete gamma function Q(a, x) = 1 - P(a, x)."""
-    result = np.full(a.shape, np.nan)
-    series, fraction = _regions(a, x)
-    if series.any():
-        result[series] = 1 - _density(a[series], x[series]) * _series(a[series], x[series])[0]
-    if fraction.any():
-        result[fraction] = _upper(a[fraction], x[fraction])
-    result[(x == 0) & (a > 0)] = 1
-    result[np.isposinf(x) & (a > 0) & np.isfinite(a)] = 0
-    result[np.isposinf(a) & (x >= 0) & np.isfinite(x)] = 1
-    return result
+    at_zero = (x == 0) & (a > 0), lambda a, x: np.ones_like(a)
+    return _pieces(a, x, lambda a, x: 1 - _lower(a, x, eps), lambda a, x: _upper(a, x, eps), at_zero, 0.0, 1.0)
 
 
-def _upper(a: Array, x: Array) -> Array:
-    return _density(a, x) * a * _fraction(a, x)[0]
+def _lower(a: Array, x: Array, eps: float) -> Array:
+    return _density(a, x) * _series(a, x, eps)
+
+
+def _upper(a: Array, x: Array, eps: float) -> Array:
+    return _density(a, x) * a * _fraction(a, x, eps)
 
 
 def igamma_grad_a(a: Array, x: Array) -> Array:
     """The derivative of P(a, x) by a."""
-    result = np.full(a.shape, np.nan)
-    series, fraction = _regions(a, x)
-    if series.any():
-        s, v = a[series], x[series]
-        total, slope = _series(s, v)
-        result[series] = _density(s, v) * (total * (np.log(v) - digamma(s + 1)) + slope)
-    if fraction.any():
-        s, v = a[fraction], x[fraction]
-        value, slope = _fraction(s, v)
-        result[fraction] = -_density(s, v) * s * (value * (np.log(v) - digamma(s)) + slope)
-    result[(x == 0) & (a >= 0)] = 0
-    result[np.isposinf(x) & (a > 0) & np.isfinite(a)] = 0
-    result[np.isposinf(a) & (x >= 0) & np.isfinite(x)] = 0
-    return result
+
+    def by_series(a: Array, x: Array) -> Array:
+        total, slope = _series_with_slope(a, x)
+        return _density(a, x) * (total * (np.log(x) - digamma(a + 1)) + slope)
+
+    def by_fraction(a: Array, x: Array) -> Array:
+        value, slope = _fraction_with_slope(a, x)
+        return -_density(a, x) * a * (value * (np.log(x) - digamma(a)) + slope)
+
+    at_zero = (x == 0) & (a >= 0), lambda a, x: np.zeros_like(a)
+    return _pieces(a, x, by_series, by_fraction, at_zero, 0.0, 0.0)
 
 
 # -- incomplete beta --------------------------------------------------------------------------------------------------
@@ -164,50 +185,47 @@ def _log_beta(a: Array, b: Array) -> Array:
     return np.where(both, careful, plain)
 
 
-def _beta_fraction(a: Array, b: Array, x: Array) -> Array:
+def _beta_fraction(a: Array, b: Array, x: Array, eps: float) -> Array:
     """The continued fraction of the incomplete beta function, by Lentz' method; quick for x < (a+1)/(a+b+2)."""
-    tiny = 1e-300
-    total = a + b
-    c = np.ones_like(a)
-    d = 1 - total * x / (a + 1)
-    d = 1 / np.where(np.abs(d) < tiny, tiny, d)
-    h = d.copy()
-    active = np.arange(a.size)
-    for m in range(1, _MOST):
-        i = active
-        ai, bi, xi = a[i], b[i], x[i]
-        step = np.ones(i.size)
-        even = m * (bi - m) * xi / ((ai + 2 * m - 1) * (ai + 2 * m))
-        odd = -(ai + m) * (total[i] + m) * xi / ((ai + 2 * m) * (ai + 2 * m + 1))
-        for factor in (even, odd):
-            di = 1 + factor * d[i]
-            ci = 1 + factor / c[i]
-            d[i] = 1 / np.where(np.abs(di) < tiny, tiny, di)
-            c[i] = np.where(np.abs(ci) < tiny, tiny, ci)
-            step = d[i] * c[i]
-            h[i] *= step
-        active = active[np.abs(step - 1) > EPS]
-        if not active.size:
-            break
-    return h
+
+    def away_from_zero(v: Array) -> Array:
+        return np.where(np.abs(v) < 1e-300, 1e-300, v)
+
+    def step(a: Array, b: Array, x: Array, m: Array, c: Array, d: Array, h: Array, factor: Array) -> Any:
+        m = m + 1
+        two = a + 2 * m
+        even = m * (b - m) * x / ((two - 1) * two)
+        odd = -(a + m) * (a + b + m) * x / (two * (two + 1))
+        for k in (even, odd):
+            d = 1 / away_from_zero(1 + k * d)
+            c = away_from_zero(1 + k / c)
+            factor = d * c
+            h = h * factor
+        return a, b, x, m, c, d, h, factor
+
+    def going(a: Array, b: Array, x: Array, m: Array, c: Array, d: Array, h: Array, factor: Array) -> Any:
+        return (np.abs(factor - 1) > eps) & (m < _MOST)
+
+    d = 1 / away_from_zero(1 - (a + b) * x / (a + 1))
+    return repeat(going, step, a, b, x, np.zeros_like(a), np.ones_like(a), d, d, np.zeros_like(a))[6]
 
 
-def betainc(a: Array, b: Array, x: Array) -> Array:
+def betainc(a: Array, b: Array, x: Array, eps: float = EPS) -> Array:
     """The regularised incomplete beta function I_x(a, b)."""
-    result = np.full(a.shape, np.nan)
+
+    def ordinary(a: Array, b: Array, x: Array) -> Array:
+        flip = x > (a + 1) / (a + b + 2)
+        s, t, w = np.where(flip, b, a), np.where(flip, a, b), np.where(flip, 1 - x, x)
+        log, log_rest = np.log(x), np.log1p(-x)
+        front = np.exp(s * np.where(flip, log_rest, log) + t * np.where(flip, log, log_rest) - _log_beta(s, t)) / s
+        part = front * _beta_fraction(s, t, w, eps)
+        return np.where(flip, 1 - part, part)
+
     inside = (a > 0) & (b > 0) & np.isfinite(a) & np.isfinite(b)
-    result[inside & (x == 0)] = 0
-    result[inside & (x == 1)] = 1
-    todo = inside & (x > 0) & (x < 1)
-    if todo.any():
-        p, q, v = a[todo], b[todo], x[todo]
-        flip = v > (p + 1) / (p + q + 2)
-        s, t, w = np.where(flip, q, p), np.where(flip, p, q), np.where(flip, 1 - v, v)
-        log_w, log_rest = np.where(flip, np.log1p(-v), np.log(v)), np.where(flip, np.log(v), np.log1p(-v))
-        front = np.exp(s * log_w + t * log_rest - _log_beta(s, t)) / s
-        part = front * _beta_fraction(s, t, w)
-        result[todo] = np.where(flip, 1 - part, part)
-    return result
+    return piecewise(
+        (a, b, x), (inside & (x > 0) & (x < 1), ordinary), (inside & (x == 0), lambda a, b, x: np.zeros_like(x)),
+        (inside & (x == 1), lambda a, b, x: np.ones_like(x)),
+    )  # fmt: skip
 
 
 # -- zeta -------------------------------------------------------------------------------------------------------------
@@ -219,65 +237,55 @@ _EULER_MACLAURIN = (
 )  # fmt: skip
 
 
-def zeta(x: Array, q: Array) -> Array:
+def zeta(x: Array, q: Array, eps: float = EPS) -> Array:
     """Hurwitz' zeta function: the sum of (q + k)^-x over k = 0, 1, 2, ..."""
-    result = np.full(x.shape, np.nan)
-    known = ~(np.isnan(x) | np.isnan(q))
-    whole = q == np.floor(q)
-    pole = known & (x > 1) & (q <= 0) & whole
+    known = (x == x) & (q == q)
+    pole = known & (x > 1) & (q <= 0) & (q == np.floor(q))
     ordinary = known & (x > 1) & ~pole & ((q > 0) | (x == np.floor(x)))
-    if ordinary.any():
-        result[ordinary] = _zeta_sum(x[ordinary], q[ordinary])
-    result[pole | (known & (x == 1))] = np.inf
-    return result
+    return piecewise((x, q), (ordinary, lambda x, q: _zeta_sum(x, q, eps)), (pole | (known & (x == 1)), lambda x, q: np.full_like(x, np.inf)))
 
 
-def _zeta_sum(x: Array, q: Array) -> Array:
+def _zeta_sum(x: Array, q: Array, eps: float) -> Array:
     with np.errstate(all="ignore"):
-        total = np.power(q, -x)
-        a = q.copy()
-        active = np.flatnonzero(np.isfinite(q) & np.isfinite(x))
-        open_ended = np.zeros(x.shape, dtype=bool)  # the terms have not become negligible yet
-        open_ended[active] = True
-        count = 0
-        while active.size:
-            count += 1
-            a[active] += 1
-            term = np.power(a[active], -x[active])
-            total[active] += term
-            still = np.abs(term) > EPS / 8 * np.abs(total[active])
-            open_ended[active] = still
-            active = active[still & ((a[active] <= 9) | (count < 9))]
+
+        def step(x: Array, a: Array, total: Array, term: Array, count: Array) -> Any:
+            term = np.power(a + 1, -x)
+            return x, a + 1, total + term, term, count + 1
+
+        def is_open(total: Array, term: Array) -> Any:
+            return np.abs(term) > eps / 8 * np.abs(total)  # the terms have not become negligible yet
+
+        def going(x: Array, a: Array, total: Array, term: Array, count: Array) -> Any:
+            return np.isfinite(a) & np.isfinite(x) & ((count == 0) | (is_open(total, term) & ((a <= 9) | (count < 9))))
+
+        first = np.power(q, -x)
+        x, a, total, term, count = repeat(going, step, x, q, first, first, np.zeros_like(x))
         # What is left beyond `a`, by Euler and Maclaurin. `a` itself is already in the sum: take half of it back.
         last = np.power(a, -x)
         tail = last * a / (x - 1) - 0.5 * last
         factor = np.ones_like(x)
-        power = last / a
+        power, square = last / a, 1 / (a * a)
         k = 0.0
         for divisor in _EULER_MACLAURIN:
             factor = factor * (x + k)
             tail = tail + factor * power / divisor
             factor = factor * (x + k + 1)
-            power = power / (a * a)
+            power = power * square
             k += 2
-        total = np.where(open_ended, total + tail, total)
-        total = np.where(np.isposinf(q), 0.0, total)
-        return np.where(np.isneginf(q), np.inf, total)
+        total = np.where((count > 0) & is_open(total, term), total + tail, total)
+        total = np.where(q == np.inf, 0.0, total)
+        return np.where(q == -np.inf, np.inf, total)
 
 
-def polygamma(n: Array, x: Array) -> Array:
+def polygamma(n: Array, x: Array, eps: float = EPS) -> Array:
     """The n-th derivative of digamma, for whole n >= 0; NaN for others."""
-    result = np.full(x.shape, np.nan)
-    zero = n == 0
-    if zero.any():
-        result[zero] = digamma(x[zero])
-    higher = (n > 0) & (n == np.floor(n)) & np.isfinite(n)
-    if higher.any():
-        m = n[higher]
-        sign = np.where(m % 2 == 0, -1.0, 1.0)
+
+    def higher(n: Array, x: Array) -> Array:
+        sign = np.where(n % 2 == 0, -1.0, 1.0)
         with np.errstate(all="ignore"):
-            result[higher] = sign * np.exp(lgamma(m + 1)) * zeta(m + 1, x[higher])
-    return result
+            return sign * np.exp(lgamma(n + 1)) * zeta(n + 1, x, eps)
+
+    return piecewise((n, x), (n == 0, lambda n, x: digamma(x)), ((n > 0) & (n == np.floor(n)) & np.isfinite(n), higher))
 
 
 def flattened(function: Any, *values: Any) -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from penstock.errors import InvalidArgumentError
+from penstock.ops.kernels import lapack
 from penstock.ops.kernels.numeric import NARROW, widen
 from penstock.shapes import format_dims
 
@@ -97,6 +98,12 @@ def _forward(a: Array, x: Array) -> None:
 def solve_triangular(a: Array, b: Array, lower: bool, adjoint_a: bool) -> Array:
     if adjoint_a:
         a, lower = adjoint(a), not lower
+    n, matrices = a.shape[-1], int(np.prod(a.shape[:-2]))
+    # Row by row, all matrices of the stack together, or matrix by matrix.
+    by_lapack = a.shape[:-2] == b.shape[:-2] and a.dtype == b.dtype and b.size and 2 * matrices < n and lapack.can_compute(a.dtype)
+    if by_lapack and np.diagonal(a, axis1=-2, axis2=-1).all():
+        systems = zip(np.ascontiguousarray(a).reshape(-1, n, n), np.ascontiguousarray(b).reshape(-1, *b.shape[-2:]), strict=True)
+        return np.stack([lapack.solve_triangular(*system, lower) for system in systems]).reshape(b.shape)
     if lower:
         return solve_lower(a, b)
     # An upper system is a lower one read backwards.
@@ -108,8 +115,14 @@ def solve_triangular(a: Array, b: Array, lower: bool, adjoint_a: bool) -> Array:
 
 def lu(x: Array) -> tuple[Array, Array]:
     """(L and U in one matrix, permutation p with x[p] = L U), by partial pivoting."""
+    n = x.shape[-1]
+    if 0 < x.size < 5 * n**3 and lapack.can_compute(x.dtype):  # few large matrices: one by one
+        found = [lapack.lu(matrix) for matrix in x.reshape(-1, n, n)]
+        if any(pair is None or np.isnan(pair[0].diagonal()).any() for pair in found):
+            raise InvalidArgumentError("Input is not invertible.")
+        factors, orders = zip(*found, strict=True)  # type: ignore[arg-type]
+        return np.stack(factors).reshape(x.shape), np.stack(orders).reshape(x.shape[:-1])
     a = x.copy()
-    n = a.shape[-1]
     flat = a.reshape(-1, n, n)
     order = np.tile(np.arange(n), (flat.shape[0], 1))
     rows = np.arange(flat.shape[0])
@@ -145,7 +158,7 @@ def least_squares(a: Array, b: Array, l2: float, fast: bool) -> Array:
 
 
 def _cholesky_solve(gram: Array, b: Array) -> Array:
-    factor = np.linalg.cholesky(gram)
+    factor = lapack.cholesky(gram)
     return solve_triangular(factor, solve_lower(factor, b), lower=True, adjoint_a=True)
 
 
@@ -165,8 +178,8 @@ def square_root(x: Array) -> Array:
     n = x.shape[-1]
     y, z = wide, np.broadcast_to(np.eye(n, dtype=wide.dtype), wide.shape)
     for _ in range(60):
-        y_inverse = invertible(np.linalg.inv, "Input is not invertible.", y)
-        z_inverse = invertible(np.linalg.inv, "Input is not invertible.", z)
+        y_inverse = invertible(lapack.inv, "Input is not invertible.", y)
+        z_inverse = invertible(lapack.inv, "Input is not invertible.", z)
         new_y, new_z = (y + z_inverse) / 2, (z + y_inverse) / 2
         done = np.max(np.abs(new_y - y), initial=0) <= 1e-15 * np.max(np.abs(new_y), initial=0)
         y, z = new_y, new_z

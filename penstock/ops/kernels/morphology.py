@@ -39,6 +39,10 @@ def _winners(
 
     Where no sum is above `floor`, the tap is number 0, or with `inside_only` the first that is not in the padding.
     """
+    if x.dtype.kind == "f" and w.shape[0] * w.shape[1] <= _TAPS_IN_A_BYTE:
+        found = _plain_winners(x, w, slides, floor)
+        if found is not None:
+            return found
     inside = pad(np.ones((1, *x.shape[1:3], 1), bool), slides, False)
     padded = pad(x, slides)
     shape = (x.shape[0], *(s.out for s in slides), x.shape[3])
@@ -51,6 +55,31 @@ def _winners(
             larger |= (tap < 0) & inside[index]
         np.copyto(tap, number, where=larger)
     return best, tap
+
+
+_TAPS_IN_A_BYTE = 256
+
+
+def _plain_winners(x: np.ndarray, w: np.ndarray, slides: Sequence[Slide], floor) -> tuple[np.ndarray, np.ndarray] | None:
+    """`_winners` where all that matters are the largest sums: None if one is not a number, or not above `floor`."""
+    padded = pad(x, slides, -np.inf)
+    shape = (x.shape[0], slides[0].out, slides[1].out * x.shape[3])
+    best, tap = np.empty(shape, x.dtype), np.empty(shape, np.uint8)
+    hit = np.empty(shape[1:], bool)
+    weights = np.tile(w, (1, 1, slides[1].out))  # a row of pixels at a time
+    for image in range(len(x)):  # one at a time: all sums of its taps stay in cache
+        sums = [padded[image][index[1:]].reshape(shape[1:]) + weights[offsets] for offsets, index in taps(slides)]
+        top = best[image]
+        top[...] = sums[0]
+        for value in sums[1:]:
+            np.maximum(top, value, out=top)
+        if not (top > floor).all():
+            return None
+        for number in reversed(range(len(sums))):  # the first of equal ones stays
+            np.equal(sums[number], top, out=hit)
+            np.copyto(tap[image], number, where=hit)
+    full = (*shape[:2], slides[1].out, x.shape[3])
+    return best.reshape(full), tap.reshape(full)
 
 
 def _largest(x: np.ndarray, w: np.ndarray, slides: Sequence[Slide], floor) -> np.ndarray:
@@ -97,10 +126,29 @@ def dilation2d_backprop_input(x, filter, out_backprop, *, strides, rates, paddin
     dx = np.zeros((x.shape[0], *(max(s.reach, s.before + s.size) for s in slides), x.shape[3]), dy.dtype)
     if dy.size:
         _, tap = _winners(widen(x), widen(filter), slides, lowest(x.dtype), inside_only=True)
+        if dy.dtype.kind == "f":
+            dx = np.bincount(_cells(tap, slides, dx.shape).ravel(), dy.ravel(), dx.size).astype(dy.dtype).reshape(dx.shape)
+            return narrow(np.ascontiguousarray(dx[_inner(slides)]), out_backprop.dtype)
         for number, (_, index) in enumerate(taps(slides)):
             dx[index] += np.where(tap == number, dy, dy.dtype.type(0))
-    dx = dx[(slice(None), *(slice(s.before, s.before + s.size) for s in slides))]
-    return narrow(np.ascontiguousarray(dx), out_backprop.dtype)
+    return narrow(np.ascontiguousarray(dx[_inner(slides)]), out_backprop.dtype)
+
+
+def _inner(slides: Sequence[Slide]) -> tuple[slice, ...]:
+    """Where the input lies in the padded one."""
+    return (slice(None), *(slice(s.before, s.before + s.size) for s in slides))
+
+
+def _cells(tap: np.ndarray, slides: Sequence[Slide], shape: Sequence[int]) -> np.ndarray:
+    """The flat indices, in a padded input of that shape, of what the windows' taps met."""
+    (rows, columns), depth = slides, shape[3]
+    step = shape[2] * depth
+    cells = np.array([i * rows.dilation * step + j * columns.dilation * depth for i in range(rows.window) for j in range(columns.window)])
+    found = np.take(cells, tap)
+    found += (np.arange(len(tap)) * (shape[1] * step))[:, None, None, None]
+    found += (np.arange(rows.out) * (rows.stride * step))[:, None, None]
+    found += (np.arange(columns.out) * (columns.stride * depth))[:, None] + np.arange(depth)
+    return found
 
 
 def dilation2d_backprop_filter(x, filter, out_backprop, *, strides, rates, padding):
@@ -110,6 +158,10 @@ def dilation2d_backprop_filter(x, filter, out_backprop, *, strides, rates, paddi
     dw = np.zeros(filter.shape, dy.dtype)
     if dy.size:
         _, tap = _winners(widen(x), widen(filter), slides, lowest(x.dtype))
+        if dy.dtype.kind == "f":
+            depth = x.shape[3]
+            index = tap * np.intp(depth) + np.arange(depth)
+            return narrow(np.bincount(index.ravel(), dy.ravel(), dw.size).reshape(dw.shape).astype(dy.dtype), filter.dtype)
         for number, (offsets, _) in enumerate(taps(slides)):
             dw[offsets] = np.where(tap == number, dy, dy.dtype.type(0)).sum((0, 1, 2), dtype=dy.dtype)
     return narrow(dw, filter.dtype)

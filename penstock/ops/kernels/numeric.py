@@ -5,19 +5,38 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 
+from penstock.ops import native
+
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
-HALF = np.dtype(np.float16)
+HALF, SINGLE = np.dtype(np.float16), np.dtype(np.float32)
 NARROW = frozenset((HALF, BFLOAT16))
 
 
 def widen(x: np.ndarray) -> np.ndarray:
     """`x` in the precision to compute in; no copy unless it is half or bfloat16."""
-    return x.astype(np.float32) if x.dtype in NARROW else x
+    return to_single(x) if x.dtype in NARROW else x
 
 
 def narrow(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """`x` rounded to `dtype`; no copy if it already has it."""
-    return x if x.dtype == dtype else x.astype(dtype)
+    if x.dtype == dtype:
+        return x
+    return to_half(x) if dtype == HALF and x.dtype == SINGLE else x.astype(dtype)
+
+
+_halves, _singles = native.Loop(lambda x: x, "f32", result=np.float16), native.Loop(lambda x: x, "f32", result=np.float32)
+
+
+def to_half(x: np.ndarray) -> np.ndarray:
+    """float32 rounded to half. NumPy does that one by one."""
+    found = _halves.run(x) if x.size >= native.SMALL else None
+    return x.astype(HALF) if found is None else found
+
+
+def to_single(x: np.ndarray) -> np.ndarray:
+    """Half or bfloat16 as float32."""
+    found = _singles.run(x) if x.size >= native.SMALL and x.dtype == HALF else None
+    return x.astype(SINGLE) if found is None else found
 
 
 def lowest(dtype: np.dtype):

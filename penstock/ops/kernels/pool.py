@@ -7,6 +7,7 @@ Every op accepts both layouts.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -14,6 +15,7 @@ import numpy as np
 from penstock import errors
 from penstock.ops.kernels.numeric import lowest, narrow, widen
 from penstock.ops.kernels.patches import from_last, pad, taps, to_last
+from penstock.ops.kernels.threads import parallel_for
 from penstock.ops.kernels.window import Layout, Slide, layout, show, slides_of
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -91,6 +93,20 @@ def _box_argmax(x: np.ndarray, slides: Sequence[Slide]) -> tuple[np.ndarray, np.
     starts, strides = _positions(slides)
     floor = lowest(x.dtype) if x.dtype.kind in "iu" else -np.inf
     padded = pad(x, slides, floor)
+    corner = _outer([start * step for start, step in zip(starts, strides, strict=True)])
+    if math.prod(s.window for s in slides) <= _TAPS_IN_A_BYTE:
+        top = _box_max(padded, slides, None, np.maximum)
+        if not (np.any(top != top) or np.any(top == floor)):  # neither NaN nor the border is anybody's maximum
+            tap = np.empty(top.shape, np.uint8)
+            hit = np.empty(top.shape, bool)
+            offsets = []
+            for number, (cell, index) in reversed(list(enumerate(taps(slides)))):  # the first of equal ones stays
+                np.equal(padded[index], top, out=hit)
+                np.copyto(tap, number, where=hit)
+                offsets.append(sum(k * step for k, step in zip(cell, strides, strict=True)))
+            where = np.take(np.array(offsets[::-1], np.int64), tap)
+            where += corner
+            return top, where
     clipped = [np.maximum(start, 0) for start in starts]
     best = x[(slice(None), *np.ix_(*clipped))]
     # Relative to the box's own corner; boxes that begin in the padding start at their first inside cell.
@@ -100,8 +116,12 @@ def _box_argmax(x: np.ndarray, slides: Sequence[Slide]) -> tuple[np.ndarray, np.
         larger = padded[index] > best
         np.copyto(best, padded[index], where=larger)
         np.copyto(where, sum(k * step for k, step in zip(offsets, strides, strict=True)), where=larger)
-    corner = _outer([start * step for start, step in zip(starts, strides, strict=True)])
     return best, where + corner
+
+
+_TAPS_IN_A_BYTE = 256
+_PARTS = 4
+"""Parts of a batch that threads take. With many short passes they would mostly wait for each other."""
 
 
 def _max_grad(x: np.ndarray, dy: np.ndarray, slides: Sequence[Slide]) -> np.ndarray:
@@ -332,9 +352,18 @@ def max_pool_with_argmax(x, *, ksize, strides, padding, Targmax, include_batch_i
     shape = (x.shape[0], *(s.out for s in slides), x.shape[3])
     if 0 in shape:
         return [np.zeros(shape, x.dtype), np.zeros(shape, dtype)]
-    best, where = _box_argmax(widen(x), slides)
+    wide = widen(x)
+    best, where = np.empty(shape, wide.dtype), np.empty(shape, np.int64)
+
+    some = -(-len(x) // _PARTS)
+
+    def work(part: int) -> None:
+        images = slice(part * some, (part + 1) * some)
+        best[images], where[images] = _box_argmax(wide[images], slides)
+
+    parallel_for(-(-len(x) // some), work)
     index = _flat_index(where, x.shape[1] * x.shape[2], include_batch_in_index)
-    return [narrow(best, x.dtype), index.astype(dtype)]
+    return [narrow(best, x.dtype), index.astype(dtype, copy=False)]
 
 
 def _argmax_index(x: np.ndarray, argmax: np.ndarray, include_batch_in_index: bool) -> np.ndarray:
@@ -479,12 +508,25 @@ def max_pool3d_grad(x, y, grad, *, ksize, strides, padding, data_format=b"NDHWC"
     if not grad.size:
         return np.zeros(x.shape, grad.dtype)
     wide, top, dy = to_last(x, lay), to_last(y, lay), to_last(grad, lay)
-    padded = pad(wide, slides, -np.inf)
-    dx = np.zeros((x.shape[0], *(max(s.reach, s.before + s.size) for s in slides), wide.shape[-1]), dy.dtype)
-    for _, index in taps(slides):
-        near = np.abs(padded[index] - top) < 1e-5
-        dx[index] += np.where(near, dy, dy.dtype.type(0))
-    dx = dx[(slice(None), *(slice(s.before, s.before + s.size) for s in slides))]
+    dx = np.empty(wide.shape, dy.dtype)
+    covers = _disjoint(slides)
+    inner = (slice(None), *(slice(s.before, s.before + s.size) for s in slides))
+
+    def work(image: int) -> None:  # one at a time: the window's passes then run in cache
+        one = slice(image, image + 1)
+        padded = pad(wide[one], slides, -np.inf)
+        mine = np.zeros((1, *(max(s.reach, s.before + s.size) for s in slides), wide.shape[-1]), dy.dtype)
+        for _, index in taps(slides):
+            distance = padded[index] - top[one]
+            np.abs(distance, out=distance)
+            near = distance < 1e-5
+            if covers:  # no cell is part of two windows
+                np.copyto(mine[index], dy[one], where=near)
+            else:
+                mine[index] += np.where(near, dy[one], dy.dtype.type(0))
+        dx[one] = mine[inner]
+
+    parallel_for(len(wide), work)
     return from_last(dx, lay, grad.dtype)
 
 

@@ -8,10 +8,17 @@ refuses it. Strings are matched as text; bytes that are no UTF-8 stand for thems
 from __future__ import annotations
 
 import functools
+import itertools
 import re
+import sys
 from typing import Any, NoReturn
 
 from penstock.errors import InvalidArgumentError, UnimplementedError
+
+if sys.version_info >= (3, 11):
+    from re import _parser  # type: ignore[attr-defined]
+else:
+    import sre_parse as _parser
 
 _POSIX = {
     "alnum": "0-9A-Za-z", "alpha": "A-Za-z", "ascii": r"\x00-\x7f", "blank": r"\t ", "cntrl": r"\x00-\x1f\x7f", "digit": "0-9",
@@ -23,7 +30,8 @@ _PERL = {"d": "0-9", "w": "0-9A-Za-z_", "s": r"\t\n\f\r "}
 
 _REPEAT = re.compile(r"(?:[*+?]|\{(\d+)(,(\d*))?\})\??")
 _LINE_START, _LINE_END = "(?:(?<=\\n)|\\A)", "(?=\\n|\\Z)"
-_ANCHORS = {"\\A", "\\Z", "\\b", "\\B", _LINE_START, _LINE_END}
+_JOINED_ANCHORS = {"\\A": r"(?:(?<=\x00)|\A)", "\\Z": r"(?=\x00|\Z)"}
+_ANCHORS = {"\\A", "\\Z", "\\b", "\\B", _LINE_START, _LINE_END, *_JOINED_ANCHORS.values()}
 
 
 class _Bad(Exception):
@@ -37,7 +45,6 @@ def _bad(what: str, where: str) -> NoReturn:
 @functools.lru_cache(256)
 def _category(name: str, negate: bool) -> str:
     """The inside of a class for a Unicode category such as L, Lu, N."""
-    import sys
     import unicodedata
 
     if name == "Any":
@@ -56,11 +63,20 @@ def _category(name: str, negate: bool) -> str:
     return "".join(ranges)
 
 
-class _Translator:
-    """Reads an RE2 pattern from left to right and writes the same thing for `re`."""
+class _OneByOne(Exception):
+    """Strings cannot be searched for a pattern all at once."""
 
-    def __init__(self, pattern: str) -> None:
+
+class _Translator:
+    """Reads an RE2 pattern from left to right and writes the same thing for `re`.
+
+    If it is `joined`, for a text of many strings with zero bytes between them: nothing matches these, and each string begins and ends there.
+    """
+
+    def __init__(self, pattern: str, joined: bool = False) -> None:
+        self.joined = joined
         self.text = pattern
+        self._keep_out("\0" in pattern)
         self.at = 0
         self.out: list[str] = []
         self.open: list[tuple[list[str], bool, bool]] = []  # per open group: what to restore when it closes
@@ -85,18 +101,29 @@ class _Translator:
                 self.out.append(")" * len(self.flags) + "|" + "".join(self.flags))
             elif c == "$":
                 self.at += 1
-                self.out.append(_LINE_END if self.multiline else "\\Z")
+                self.out.append(_LINE_END if self.multiline else self._anchor("\\Z"))
             elif c == "^":
                 self.at += 1
-                self.out.append(_LINE_START if self.multiline else "\\A")
+                self.out.append(_LINE_START if self.multiline else self._anchor("\\A"))
             elif c in "*+?" or (c == "{" and re.match(r"\{\d+(,\d*)?\}", self.text[self.at :])):
                 self._repeat()
             else:
                 self.at += 1
-                self.out.append("\\{" if c == "{" else "\\}" if c == "}" else c)
+                self.out.append(self._dot() if c == "." else "\\{" if c == "{" else "\\}" if c == "}" else c)
         if self.open:
             _bad("missing )", self.text)
         return "".join(self.out) + ")" * len(self.flags)
+
+    def _keep_out(self, has_zero: bool) -> None:
+        """What matches the zero byte has no place in a joined pattern."""
+        if self.joined and has_zero:
+            raise _OneByOne
+
+    def _anchor(self, plain: str) -> str:
+        return _JOINED_ANCHORS[plain] if self.joined else plain
+
+    def _dot(self) -> str:
+        return r"[^\n\x00]" if self.joined else "."
 
     def _repeat(self) -> None:
         match = _REPEAT.match(self.text, self.at)
@@ -136,6 +163,7 @@ class _Translator:
             _bad("invalid perl operator", rest[:4] if rest.startswith("(?<") else rest[:3])
         self.at += flags.end()
         on, off, end = flags.groups()
+        self._keep_out("m" in on or "s" in on)  # lines, and a dot that matches all
         off = off or ""
         keep = "".join(f for f in on if f in "is")
         drop = "".join(f for f in off if f in "is")
@@ -164,6 +192,9 @@ class _Translator:
         c = rest[1]
         if c in _PERL or c.lower() in _PERL:
             self.at += 2
+            if self.joined and c.isupper():
+                self._keep_out(in_class)
+                return f"[^{_PERL[c.lower()]}\\x00]"
             return self._set(_PERL[c.lower()], c.isupper(), in_class, rest[:2])
         if c in "pP":
             found = re.match(r"\\[pP](?:\{(\^?)(\w+)\}|(\w))", rest)
@@ -172,17 +203,21 @@ class _Translator:
             self.at += found.end()
             negate = (c == "P") != bool(found.group(1))
             inside = _category(found.group(2) or found.group(3), negate)
+            self._keep_out(re.match(f"[{inside}]", "\0") is not None)
             return inside if in_class else f"[{inside}]"
         if c == "x":
             found = re.match(r"\\x(?:\{([0-9A-Fa-f]+)\}|([0-9A-Fa-f]{2}))", rest)
             if found is None:
                 _bad("invalid escape sequence", rest[:2])
             self.at += found.end()
-            return f"\\U{int(found.group(1) or found.group(2), 16):08x}"
+            code = int(found.group(1) or found.group(2), 16)
+            self._keep_out(code == 0)
+            return f"\\U{code:08x}"
         if c == "0" or re.match(r"\\[1-7][0-7]{2}", rest):
             found = re.match(r"\\([0-7]{1,3})", rest)
             assert found is not None
             self.at += found.end()
+            self._keep_out(int(found.group(1), 8) == 0)
             return f"\\x{int(found.group(1), 8):02x}"
         if c == "Q" and not in_class:
             literal, _, _ = rest[2:].partition("\\E")
@@ -193,7 +228,9 @@ class _Translator:
             return rest[:2] if c in "aftnrv" else re.escape(c)
         if not in_class and c in "AbBzC":
             self.at += 2
-            return {"A": "\\A", "b": "\\b", "B": "\\B", "z": "\\Z", "C": "(?s:.)"}[c]
+            self._keep_out(c in "BC")
+            plain = {"A": "\\A", "b": "\\b", "B": "\\B", "z": "\\Z", "C": "(?s:.)"}[c]
+            return self._anchor(plain) if c in "Az" else plain
         _bad("invalid escape sequence", rest[:2])
 
     @staticmethod
@@ -219,6 +256,8 @@ class _Translator:
             c = self.text[self.at]
             if c == "]" and not first:
                 self.at += 1
+                if self.joined and parts[1] == "^":
+                    parts.insert(2, r"\x00")
                 return "".join(parts) + "]"
             first = False
             posix = re.compile(r"\[:(\^?)(\w+):\]").match(self.text, self.at)
@@ -227,6 +266,7 @@ class _Translator:
                     _bad("invalid character class range", posix.group())
                 self.at = posix.end()
                 inside = _POSIX[posix.group(2)]
+                self._keep_out(bool(posix.group(1)) != (re.match(f"[{inside}]", "\0") is not None))
                 parts.append(inside if not posix.group(1) else _complement(inside))
             elif c == "\\":
                 parts.append(self._escape(True))
@@ -252,6 +292,51 @@ def compile_re2(pattern: bytes) -> re.Pattern[str]:
         raise InvalidArgumentError(f"Invalid pattern: {text}, error: {bad}") from None
     except (re.error, OverflowError) as error:
         raise InvalidArgumentError(f"Invalid pattern: {text}, error: {error}") from None
+
+
+@functools.lru_cache(512)
+def _compile_joined(pattern: bytes) -> re.Pattern[str] | None:
+    """The pattern, as a group of its own, for many strings at once; None if there is no such form, or RE2 has rules of its own because it may match nothing at all."""
+    try:
+        text = _Translator(pattern.decode("utf-8", "surrogateescape"), joined=True).run()
+        compiled = re.compile(f"({text})", re.ASCII)
+        least, _ = _parser.parse(text, re.ASCII).getwidth()
+    except (_OneByOne, _Bad, re.error, OverflowError):
+        return None
+    return compiled if least else None
+
+
+def decoded(values: list[bytes]) -> list[str]:
+    """The strings as text; bytes that are no UTF-8 stand for themselves."""
+    texts = b"\0".join(values).decode("utf-8", "surrogateescape").split("\0")
+    return texts if len(texts) == len(values) else [v.decode("utf-8", "surrogateescape") for v in values]
+
+
+def _replace_joined(pattern: re.Pattern[str], text: str, parts: list[Any]) -> str:
+    if not any(isinstance(p, int) for p in parts):
+        return pattern.sub("".join(parts).replace("\\", "\\\\"), text)
+    # What lies between the matches, and the groups of each: `re` finds these at once, but puts groups into a template one by one.
+    found = pattern.split(text)
+    step = pattern.groups + 1
+    columns: list[Any] = [found[:-1:step]]
+    for part in parts:
+        if isinstance(part, int):
+            group = found[1 + part :: step]
+            columns.append([g or "" for g in group] if None in group else group)
+        else:
+            columns.append(itertools.repeat(part))
+    return "".join(itertools.chain.from_iterable(zip(*columns))) + found[-1]
+
+
+def replace_all(pattern: bytes, values: list[bytes], rewrite: bytes, everywhere: bool) -> list[bytes]:
+    """`replace` in each of the strings, in all at once where that is the same."""
+    compiled, parts = compile_re2(pattern), rewrite_parts(rewrite)
+    joined = _compile_joined(pattern) if everywhere and len(values) > 1 else None
+    if joined is not None and parts[1] <= compiled.groups and "\0" not in parts[0]:
+        text = b"\0".join(values)
+        if text.count(b"\0") == len(values) - 1:
+            return _replace_joined(joined, text.decode("utf-8", "surrogateescape"), parts[0]).encode("utf-8", "surrogateescape").split(b"\0")
+    return [replace(compiled, v, parts, everywhere) for v in values]
 
 
 def full_match(pattern: re.Pattern[str], value: bytes) -> bool:

@@ -2,15 +2,16 @@
 
 Each method is linear and separable: an output row is a weighted sum of input rows, and likewise for columns. A method
 is therefore a table per axis, `_Taps(at, weight)`: output i is the sum over t of weight[i, t] * input[at[i, t]].
-Forward passes gather with it; gradients multiply with it, written out as a matrix.
+Forward passes gather with it; gradients gather with it turned round, or multiply with it, written out as a matrix.
+Loops in machine code do that where they can be made (`native.pixels`), NumPy elsewhere.
 
 Positions are computed in float32, as TensorFlow does, because rounding decides which pixel is the nearest.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from functools import cached_property, lru_cache
 
 import numpy as np
 
@@ -18,23 +19,52 @@ from penstock import errors
 from penstock.ops.kernels.numeric import narrow, widen
 from penstock.ops.kernels.threads import parallel_for, serial
 from penstock.ops.kernels.window import show
+from penstock.ops.native import pixels
 
 _F = np.float32
 # Bicubic weights come from a table with this many steps between two pixels.
 _CUBIC_STEPS = 1024
+# Fewer numbers than this are not worth a loop in machine code.
+_NATIVE_FROM = 1 << 11
 # Numbers that are mixed at a time, and how many there must be for threads to gain anything.
 _PART, _THREADS_FROM = 1 << 18, 1 << 19
 
 
-class _Taps(NamedTuple):
-    at: np.ndarray
-    weight: np.ndarray
+class _Taps:
+    """Output i is the sum over t of weight[i, t] * input[at[i, t]]; the input has `size` rows (columns). Never changes once it is made."""
 
-    def matrix(self, size: int) -> np.ndarray:
+    def __init__(self, at: np.ndarray, weight: np.ndarray, size: int) -> None:
+        self.at, self.weight, self.size = at, weight, size
+
+    def __iter__(self) -> Iterator[np.ndarray]:
+        return iter((self.at, self.weight))
+
+    @property
+    def matrix(self) -> np.ndarray:
         """The table as a matrix (out, in)."""
-        dense = np.zeros((len(self.at), size), self.weight.dtype)
+        dense = np.zeros((len(self.at), self.size), self.weight.dtype)
         np.add.at(dense, (np.arange(len(self.at))[:, None], self.at), self.weight)
         return dense
+
+    @cached_property
+    def sums(self) -> pixels.Sums:
+        """The table for a loop in machine code; taps that nobody uses are left out."""
+        used = self.weight.any(0)
+        at, weight = self.at[:, used], self.weight[:, used]
+        return pixels.Sums(np.arange(len(at) + 1) * at.shape[1], at.ravel(), weight.ravel())
+
+    @cached_property
+    def sums_back(self) -> pixels.Sums:
+        """The transpose: which of the outputs each input is part of."""
+        at, weight = self.at.ravel(), self.weight.ravel()
+        counted = np.flatnonzero(weight)
+        order = counted[np.argsort(at[counted], kind="stable")]
+        starts = np.concatenate([[0], np.cumsum(np.bincount(at[counted], minlength=self.size))])
+        return pixels.Sums(starts, order // self.at.shape[1], weight[order])
+
+
+_kept = lru_cache(maxsize=32)
+"""Tables are kept: a program resizes to few sizes, again and again."""
 
 
 def _scale(size: int, out: int, align_corners: bool) -> np.float32:
@@ -48,13 +78,14 @@ def _positions(size: int, out: int, align_corners: bool, half_pixel_centers: boo
     return (at + _F(0.5)) * scale - _F(0.5) if half_pixel_centers else at * scale
 
 
+@_kept
 def _linear_taps(size: int, out: int, align_corners: bool, half_pixel_centers: bool) -> _Taps:
     at = _positions(size, out, align_corners, half_pixel_centers)
     floor = np.floor(at)
     lower = np.maximum(floor.astype(np.int64), 0)
     upper = np.minimum(np.ceil(at).astype(np.int64), size - 1)
     part = at - floor
-    return _Taps(np.stack([lower, upper], 1), np.stack([1 - part, part], 1))
+    return _Taps(np.stack([lower, upper], 1), np.stack([1 - part, part], 1), size)
 
 
 def _nearest_index(size: int, out: int, align_corners: bool, half_pixel_centers: bool) -> np.ndarray:
@@ -65,6 +96,12 @@ def _nearest_index(size: int, out: int, align_corners: bool, half_pixel_centers:
     return np.clip(index.astype(np.int64), 0, size - 1)
 
 
+@_kept
+def _nearest_taps(size: int, out: int, align_corners: bool, half_pixel_centers: bool) -> _Taps:
+    return _Taps(_nearest_index(size, out, align_corners, half_pixel_centers)[:, None], np.ones((out, 1), _F), size)
+
+
+@_kept
 def _cubic_taps(size: int, out: int, align_corners: bool, half_pixel_centers: bool) -> _Taps:
     a = -0.5 if half_pixel_centers else -0.75
     at = _positions(size, out, align_corners, half_pixel_centers)
@@ -89,9 +126,10 @@ def _cubic_taps(size: int, out: int, align_corners: bool, half_pixel_centers: bo
         total = weight.sum(1, keepdims=True)
         small = np.abs(total) < 1000 * np.finfo(_F).tiny
         weight = weight / np.where(small, _F(1), total)
-    return _Taps(inside, weight)
+    return _Taps(inside, weight, size)
 
 
+@_kept
 def _area_taps(size: int, out: int, align_corners: bool) -> _Taps:
     scale = _scale(size, out, align_corners)
     start = np.arange(out, dtype=_F) * scale
@@ -101,7 +139,7 @@ def _area_taps(size: int, out: int, align_corners: bool) -> _Taps:
     index = first[:, None] + np.arange(max(1, int((last - first).max())))
     cover = np.minimum(index + _F(1), end[:, None]) - np.maximum(index.astype(_F), start[:, None])
     weight = np.where(index < last[:, None], cover, _F(0)).astype(_F) / scale
-    return _Taps(np.clip(index, 0, size - 1), weight)
+    return _Taps(np.clip(index, 0, size - 1), weight, size)
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -149,6 +187,8 @@ def _gather(images: np.ndarray, rows: _Taps, columns: _Taps) -> np.ndarray:
     """Columns first, then rows; taps that nobody uses are skipped."""
     x = widen(images)
     x = x if x.dtype == _F else x.astype(_F)
+    if _is_native(len(x) * len(rows.at) * len(columns.at) * x.shape[3]):
+        return _weighted(x, rows.sums, columns.sums)
     for axis, (index, weight) in ((2, columns), (1, rows)):
         shape = [1, 1, 1, 1]
         shape[axis] = len(index)
@@ -164,15 +204,56 @@ def _gather(images: np.ndarray, rows: _Taps, columns: _Taps) -> np.ndarray:
     return x
 
 
+def _is_native(size: int) -> bool:
+    """Whether a result of so many numbers is left to a loop in machine code."""
+    return size >= _NATIVE_FROM and pixels.available()
+
+
+def _weighted(x: np.ndarray, rows: pixels.Sums, columns: pixels.Sums) -> np.ndarray:
+    """float32 images whose rows and columns are weighted sums of those of `x`. What makes images smaller comes first."""
+
+    def along_rows(x: np.ndarray) -> np.ndarray:
+        out = np.empty((len(x), rows.count, *x.shape[2:]), _F)
+        rows.run(x.reshape(len(x), x.shape[1], -1), out.reshape(len(x), rows.count, -1))
+        return out
+
+    def along_columns(x: np.ndarray) -> np.ndarray:
+        out = np.empty((*x.shape[:2], columns.count, x.shape[3]), _F)
+        columns.run(x.reshape(-1, *x.shape[2:]), out.reshape(-1, *out.shape[2:]))
+        return out
+
+    x = np.ascontiguousarray(x)
+    return along_columns(along_rows(x)) if rows.count < x.shape[1] else along_rows(along_columns(x))
+
+
+def _mixed_linear(images: np.ndarray, rows: _Taps, columns: _Taps) -> np.ndarray:
+    """`_gather_linear` by a loop in machine code."""
+    x = np.ascontiguousarray(images, _F)
+    batch, in_height, in_width, depth = x.shape
+    out = np.empty((batch, len(rows.at), len(columns.at), depth), _F)
+    pixel = depth * x.itemsize
+    row = in_width * pixel
+    of_columns = pixels.mix_columns(columns.at * pixel, columns.weight[:, 1])
+    starts = x.ctypes.data + np.arange(batch)[:, None, None] * (in_height * row)
+    of_rows = pixels.mix_rows(starts + rows.at * row, rows.weight[:, 1], of_columns.ctypes.data)
+    pixels.mix(of_rows, out.reshape(-1, len(columns.at), depth))
+    return out
+
+
 def _gather_linear(images: np.ndarray, rows: _Taps, columns: _Taps) -> np.ndarray:
     """As `_gather`, in the form a + (b - a) * part, which is exact where both pixels are equal.
 
     Some rows at a time, so that what lies between stays in the processor's cache.
     """
+    is_native = _is_native(len(images) * len(rows.at) * len(columns.at) * images.shape[3])
+    if is_native and images.dtype == _F:
+        return _mixed_linear(images, rows, columns)
     used = np.unique(rows.at if rows.weight[:, 1].any() else rows.at[:, 0])
     if len(used) < images.shape[1]:  # images that become smaller: the other rows are not even converted
         images = np.take(images, used, 1)
-        rows = _Taps(np.minimum(np.searchsorted(used, rows.at), len(used) - 1), rows.weight)
+        rows = _Taps(np.minimum(np.searchsorted(used, rows.at), len(used) - 1), rows.weight, len(used))
+    if is_native:
+        return _mixed_linear(images, rows, columns)
     x = np.ascontiguousarray(images, _F)
     batch, in_height, in_width, depth = x.shape
     height, width = len(rows.at), len(columns.at)
@@ -221,14 +302,18 @@ def _in_parts(count: int, size: int, work: Callable[[slice], None]) -> None:
     run(-(-count // step), lambda i: work(slice(i * step, min((i + 1) * step, count))))
 
 
-def _spread(grads: np.ndarray, rows: np.ndarray, columns: np.ndarray, out_type: np.dtype) -> np.ndarray:
-    """The transpose of a gather with the matrices `rows` (out, in) and `columns`."""
+def _spread(grads: np.ndarray, of_rows: _Taps, of_columns: _Taps, original: np.ndarray) -> np.ndarray:
+    """The transpose of a gather out of images like `original`."""
     batch, height, width, depth = grads.shape
-    dtype = np.float64 if out_type == np.float64 else grads.dtype
+    in_height, in_width = original.shape[1:3]
+    if original.dtype != np.float64 and grads.dtype == _F and grads.size and _is_native(batch * in_height * in_width * depth):
+        return narrow(_weighted(grads, of_rows.sums_back, of_columns.sums_back), original.dtype)
+    rows, columns = of_rows.matrix, of_columns.matrix
+    dtype = np.float64 if original.dtype == np.float64 else grads.dtype
     x = np.matmul(rows.T.astype(dtype), grads.reshape(batch, height, width * depth))
-    x = x.reshape(batch * rows.shape[1], width, depth)
+    x = x.reshape(batch * in_height, width, depth)
     x = np.matmul(columns.T.astype(dtype), x)
-    return narrow(x.reshape(batch, rows.shape[1], columns.shape[1], depth), out_type)
+    return narrow(x.reshape(batch, in_height, in_width, depth), original.dtype)
 
 
 def linear_taps(images: np.ndarray, size: np.ndarray, align_corners: bool, half_pixel_centers: bool) -> tuple[_Taps, _Taps]:
@@ -247,9 +332,9 @@ def resize_bilinear_grad(grads, original_image, *, align_corners=False, half_pix
     """ResizeBilinearGrad."""
     _check_grad(grads, original_image, align_corners, half_pixel_centers)
     height, width = original_image.shape[1:3]
-    rows = _linear_taps(height, grads.shape[1], align_corners, half_pixel_centers).matrix(height)
-    columns = _linear_taps(width, grads.shape[2], align_corners, half_pixel_centers).matrix(width)
-    return _spread(grads, rows, columns, original_image.dtype)
+    rows = _linear_taps(height, grads.shape[1], align_corners, half_pixel_centers)
+    columns = _linear_taps(width, grads.shape[2], align_corners, half_pixel_centers)
+    return _spread(grads, rows, columns, original_image)
 
 
 def resize_bicubic(images, size, *, align_corners=False, half_pixel_centers=False):
@@ -264,9 +349,9 @@ def resize_bicubic_grad(grads, original_image, *, align_corners=False, half_pixe
     """ResizeBicubicGrad."""
     _check_grad(grads, original_image, align_corners, half_pixel_centers)
     height, width = original_image.shape[1:3]
-    rows = _cubic_taps(height, grads.shape[1], align_corners, half_pixel_centers).matrix(height)
-    columns = _cubic_taps(width, grads.shape[2], align_corners, half_pixel_centers).matrix(width)
-    return _spread(grads, rows, columns, original_image.dtype)
+    rows = _cubic_taps(height, grads.shape[1], align_corners, half_pixel_centers)
+    columns = _cubic_taps(width, grads.shape[2], align_corners, half_pixel_centers)
+    return _spread(grads, rows, columns, original_image)
 
 
 def resize_area(images, size, *, align_corners=False):
@@ -300,6 +385,10 @@ def resize_nearest_neighbor_grad(grads, size, *, align_corners=False, half_pixel
     rows = _nearest_index(height, grads.shape[1], align_corners, half_pixel_centers)
     columns = _nearest_index(width, grads.shape[2], align_corners, half_pixel_centers)
     wide = widen(grads)
+    if wide.dtype == _F and wide.size and _is_native(len(wide) * height * width * wide.shape[3]):
+        of_rows = _nearest_taps(height, grads.shape[1], align_corners, half_pixel_centers)
+        of_columns = _nearest_taps(width, grads.shape[2], align_corners, half_pixel_centers)
+        return narrow(_weighted(wide, of_rows.sums_back, of_columns.sums_back), grads.dtype)
     result = np.zeros((grads.shape[0], height, width, grads.shape[3]), wide.dtype)
     summed = np.zeros((grads.shape[0], height, grads.shape[2], grads.shape[3]), wide.dtype)
     for out, source in enumerate(rows):

@@ -7,45 +7,69 @@ same result with a few array operations.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
 from penstock.errors import InvalidArgumentError
+from penstock.ops.native import rows as row_loops
 from penstock.shapes import format_dims
+
+
+def are_in_range(indices: np.ndarray, limit: int) -> bool:
+    """Whether every index names one of `limit` rows."""
+    if 0 < indices.size <= 64 and indices.ndim == 1:  # Python is quicker then
+        numbers = indices.tolist()
+        return 0 <= min(numbers) and max(numbers) < limit
+    return not indices.size or bool(0 <= indices.min() and indices.max() < limit)
 
 
 def check_indices(indices: np.ndarray, limit: int) -> None:
     """Every index must name a row; InvalidArgumentError for the first that does not."""
-    if not indices.size:
+    if are_in_range(indices, limit):
         return
-    bad = (indices < 0) | (indices >= limit)
-    if bad.any():
-        where = np.argwhere(bad)[0]
-        place = f"[{','.join(map(str, where))}]" if indices.ndim else ""
-        raise InvalidArgumentError(f"indices{place} = {indices[tuple(where)]} is not in [0, {limit})")
+    where = np.argwhere((indices < 0) | (indices >= limit))[0]
+    place = f"[{','.join(map(str, where))}]" if indices.ndim else ""
+    raise InvalidArgumentError(f"indices{place} = {indices[tuple(where)]} is not in [0, {limit})")
 
 
-FEW = 1000
+FEW = 256
 """Up to so many indices, Python's own set is the quickest way to see whether one comes twice."""
 
 
 def stable_order(numbers: np.ndarray) -> np.ndarray:
     """As `np.argsort(numbers, kind="stable")` for a vector of integers.
 
-    NumPy sorts 16 bits by counting, ten times as fast as wider numbers, so that two rounds of it do for most indices.
+    NumPy sorts 16 bits by counting, ten times as fast as wider numbers, so that two or three rounds of it do for most indices.
     """
     n = numbers.size
     if n <= 64 or numbers.itemsize <= 2:
         return np.argsort(numbers, kind="stable")
-    lowest, highest = numbers.min(), numbers.max()
-    if lowest < 0 or highest >= 1 << 32:
+    lowest, highest = int(numbers.min()), int(numbers.max())
+    if lowest < 0 or highest >= (1 << 32 if n < MANY else 1 << 48):
         return np.argsort(numbers, kind="stable")
     order = np.argsort(numbers.astype(np.uint16), kind="stable")
-    if highest < 1 << 16:
-        return order
-    return order[np.argsort((numbers >> 16).astype(np.uint16)[order], kind="stable")]
+    for shift in range(16, highest.bit_length(), 16):
+        order = order.take(np.argsort((numbers >> shift).astype(np.uint16).take(order), kind="stable"))
+    return order
+
+
+MANY = 8192
+"""Numbers from which on three rounds by counting beat one sort of all bits."""
+
+
+def _begins(ranked: np.ndarray) -> np.ndarray:
+    """Where a number differs from the one before it."""
+    first = np.empty(ranked.size, dtype=bool)
+    first[0] = True
+    np.not_equal(ranked[1:], ranked[:-1], out=first[1:])
+    return first
+
+
+ROUNDS = 3
+"""Occurrences that are looked for one after the other; those of rows that come yet more often are numbered all at once."""
 
 
 def passes(indices: np.ndarray) -> Iterator[Any]:
@@ -59,13 +83,24 @@ def passes(indices: np.ndarray) -> Iterator[Any]:
         yield slice(None)
         return
     order = stable_order(indices)
-    ranked = indices[order]
-    first = np.empty(n, dtype=bool)
-    first[0] = True
-    np.not_equal(ranked[1:], ranked[:-1], out=first[1:])
+    ranked = indices.take(order)
+    first = _begins(ranked)
     if first.all():
         yield slice(None)
-        return
+    else:
+        yield from _sorted_passes(order, ranked, first)
+
+
+def _sorted_passes(order: np.ndarray, ranked: np.ndarray, first: np.ndarray) -> Iterator[np.ndarray]:
+    """`passes` for indices that `order` sorts to `ranked`; `first` says where the same index has not just been."""
+    for _ in range(ROUNDS):
+        yield order[first]
+        again = ~first
+        order, ranked = order[again], ranked[again]
+        if not order.size:
+            return
+        first = _begins(ranked)
+    n = order.size
     starts = np.flatnonzero(first)
     occurrence = np.arange(n) - np.repeat(starts, np.diff(np.append(starts, n)))
     by_pass = stable_order(occurrence)
@@ -75,10 +110,6 @@ def passes(indices: np.ndarray) -> Iterator[Any]:
         yield order[by_pass[begin:end]]
         begin = end
 
-
-NARROW_ROWS = 64
-MANY_PASSES = 8
-"""Where rows of up to NARROW_ROWS elements come more often than MANY_PASSES times, element by element is quicker than pass by pass."""
 
 _UFUNCS: dict[str, np.ufunc] = {
     "add": np.add,
@@ -108,6 +139,28 @@ def element_by_element(ufunc: np.ufunc, array: np.ndarray, rows: np.ndarray, upd
     ufunc.at(array.reshape(-1), places, np.ravel(updates) if np.ndim(updates) else updates)
 
 
+@functools.lru_cache(64)
+def _record(size: int) -> np.dtype:
+    return np.dtype((np.void, size))
+
+
+def put_rows(array: np.ndarray, rows: np.ndarray, values: np.ndarray) -> None:
+    """array[rows] = values. NumPy moves records of bytes in half the time that it takes for rows of numbers."""
+    if (
+        array.ndim == 2
+        and array.dtype == values.dtype
+        and not array.dtype.hasobject
+        and values.ndim == 2
+        and array.flags.c_contiguous
+        and values.flags.c_contiguous
+        and array.shape[1] == values.shape[1] != 0
+    ):
+        record = _record(array.itemsize * array.shape[1])
+        array.view(record)[:, 0][rows] = values.view(record)[:, 0]
+    else:
+        array[rows] = values
+
+
 def scatter_rows(array: np.ndarray, rows: np.ndarray, updates: Any, how: str) -> None:
     """array[rows[i]] = how(array[rows[i]], updates[i]) for i in order, in place; `updates` may be one scalar for all."""
     if not rows.size:
@@ -115,21 +168,91 @@ def scatter_rows(array: np.ndarray, rows: np.ndarray, updates: Any, how: str) ->
     one_for_all = np.ndim(updates) == 0
     if how == "update":
         # NumPy writes in order, so the last occurrence stays.
-        array[rows] = updates
+        if one_for_all:
+            array[rows] = updates
+        else:
+            put_rows(array, rows, updates)
         return
-    if how != "div" and array.dtype.kind in "iufc" and array.dtype.isbuiltin:
-        if array.ndim == 1:
-            _UFUNCS[how].at(array, rows, updates)  # in order, and quick for vectors
+    if how == "div":
+        for positions in passes(rows):
+            chosen = rows[positions]
+            array[chosen] = divide(array[chosen], updates if one_for_all else updates[positions])
+        return
+    ufunc = _UFUNCS[how]
+    if array.ndim == 1 and array.dtype.kind in "iufc" and array.dtype.isbuiltin:
+        ufunc.at(array, rows, updates)  # in order, and quick for vectors
+    elif not one_for_all and array.flags.c_contiguous and updates.dtype == array.dtype and row_loops.can_fold(ufunc, array.dtype):
+        row_loops.fold(ufunc, array, rows, np.ascontiguousarray(updates))
+    elif rows.size <= FEW and len(set(rows.tolist())) == rows.size:
+        put_rows(array, rows, ufunc(array.take(rows, 0), updates))
+    elif array.ndim == 2 and 0 < array.shape[1] <= NARROW and array.flags.c_contiguous and array.dtype.kind in "iufc" and array.dtype.isbuiltin:
+        element_by_element(ufunc, array, rows, updates)
+    else:
+        _fold_rows(ufunc, array, rows, updates)
+
+
+NARROW = 8
+"""Rows of so few elements are combined element by element."""
+MOSTLY_ONCE = 0.8
+"""If more than this part of the rows are different ones, pass by pass is the shorter way."""
+
+
+def _fold_rows(ufunc: np.ufunc, array: np.ndarray, rows: np.ndarray, updates: Any) -> None:
+    """`scatter_rows` for rows that may come several times; where many do, each is read and written once."""
+    order = stable_order(rows)
+    ranked = rows.take(order)
+    first = _begins(ranked)
+    distinct = np.count_nonzero(first)
+    one_for_all = np.ndim(updates) == 0
+    if distinct == rows.size:
+        put_rows(array, rows, ufunc(array.take(rows, 0), updates))
+        return
+    if distinct > rows.size * MOSTLY_ONCE:
+        for positions in _sorted_passes(order, ranked, first):
+            chosen = rows.take(positions)
+            put_rows(array, chosen, ufunc(array.take(chosen, 0), updates if one_for_all else updates.take(positions, 0)))
+        return
+    starts = np.flatnonzero(first)
+    sizes = np.diff(starts, append=rows.size)
+    groups, left = by_falling_size(sizes)
+    starts = starts.take(groups)
+    targets = ranked.take(starts)
+    total = array.take(targets, 0)
+    if one_for_all:
+        for n in left:
+            ufunc(total[:n], updates, out=total[:n])
+    else:
+        fold_in_passes(ufunc, total, lambda at: updates.take(order.take(at), 0), starts, sizes.take(groups), left)
+    put_rows(array, targets, total)
+
+
+def by_falling_size(sizes: np.ndarray) -> tuple[np.ndarray, list[int]]:
+    """Which groups there are, large ones first, and how many of them have one element, two elements, ..."""
+    groups = np.argsort(-sizes, kind="stable")
+    left = np.cumsum(np.bincount(sizes)[::-1])[::-1].tolist()[1:]
+    return (groups if left and left[0] == groups.size else groups[: left[0] if left else 0]), left
+
+
+LONG_GROUPS = 4
+"""When no more than so many groups are left, each is finished by itself."""
+
+
+def fold_in_passes(
+    ufunc: np.ufunc, total: np.ndarray, take: Callable[[np.ndarray], np.ndarray], starts: np.ndarray, sizes: np.ndarray, left: list[int], first: int = 0
+) -> None:
+    """total[i] = ufunc(...ufunc(total[i], row)...) for the rows of group i, take(starts[i] + first) and those behind it, in order.
+
+    One pass combines all groups with their next row. They are sorted (`by_falling_size`), so that those that still have one stand together.
+    """
+    for k in range(first, len(left)):
+        n = left[k]
+        if n <= LONG_GROUPS:
+            for i in range(n):
+                rows = take(np.arange(starts[i] + k, starts[i] + sizes[i]))
+                total[i] = ufunc.reduce(np.concatenate((total[i : i + 1], rows)), axis=0)
             return
-        width = array[0].size
-        narrow = 0 < width <= NARROW_ROWS and array.flags.c_contiguous
-        if narrow and rows.size > FEW and rows.size * 4 > len(array) and np.bincount(rows).max() > MANY_PASSES:
-            element_by_element(_UFUNCS[how], array, rows, updates)
-            return
-    function = divide if how == "div" else _UFUNCS[how]
-    for positions in passes(rows):
-        chosen = rows[positions]
-        array[chosen] = function(array[chosen], updates if one_for_all else updates[positions])
+        some = total[:n]
+        ufunc(some, take(starts[:n] + k), out=some)
 
 
 def row_updates(

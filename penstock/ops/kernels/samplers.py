@@ -16,7 +16,9 @@ from typing import Any
 import numpy as np
 
 from penstock.errors import InternalError, InvalidArgumentError
+from penstock.ops import native
 from penstock.ops.kernels.libm32 import logf
+from penstock.ops.native import rejection, shuffles
 from penstock.ops.philox import RESERVED_PER_OUTPUT, Philox, box_muller64, float64_of, normal, uniform
 
 
@@ -65,6 +67,9 @@ def _in_output_order(values: np.ndarray, samples: int, parameters: int, dtype: n
 def gamma(gen: Philox, samples: int, alpha: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """`samples` numbers of Gamma(alpha, 1) for every alpha, flat, sample by sample (Marsaglia and Tsang's method)."""
     a, parameters = _per_parameter(alpha, samples)
+    found = rejection.gamma(gen.key, gen.counter, RESERVED_PER_OUTPUT, a)
+    if found is not None:
+        return _in_output_order(found, samples, parameters, dtype)
     out = np.empty(a.size)
     lanes = Lanes(gen, np.arange(a.size) * RESERVED_PER_OUTPUT)
     exponential = np.flatnonzero(a == 1)
@@ -103,10 +108,13 @@ def poisson(gen: Philox, samples: int, rate: np.ndarray, dtype: np.dtype) -> np.
     transformed rejection. A negative rate gives 0; NaN and infinity give themselves, or 0 in an integer type.
     """
     r, parameters = _per_parameter(rate, samples)
-    out = np.empty(r.size)
-    lanes = Lanes(gen, np.arange(r.size) * RESERVED_PER_OUTPUT)
+    found = rejection.poisson(gen.key, gen.counter, RESERVED_PER_OUTPUT, r)
+    out = np.empty(r.size) if found is None else found
     endless = ~(r < np.inf)
     out[endless] = 0 if np.dtype(dtype).kind == "i" else r[endless]
+    if found is not None:
+        return _in_output_order(out, samples, parameters, dtype)
+    lanes = Lanes(gen, np.arange(r.size) * RESERVED_PER_OUTPUT)
     active = np.flatnonzero(r < 10)
     limit = np.exp(-r)
     product, count = np.ones(active.size), 0
@@ -260,8 +268,15 @@ def multinomial(gen: Philox, logits: np.ndarray, samples: int, dtype: np.dtype) 
     return low.astype(dtype)
 
 
+_remainders = native.Loop(lambda x, y: x - np.floor(x / y) * y)  # in float64: exact for 32 bits
+
+
 def permutation(gen: Philox, n: int) -> np.ndarray:
     """The order in which RandomShuffle puts n rows: a Fisher-Yates shuffle from the front."""
+    if n > native.SMALL and native.available():
+        order = np.arange(n)
+        shuffles.exchange(order, _steps(gen, n))
+        return order
     order = list(range(n))
     if n > 1:
         words = gen.words(n - 1)
@@ -270,6 +285,21 @@ def permutation(gen: Philox, n: int) -> np.ndarray:
             j = i + step
             order[i], order[j] = order[j], order[i]
     return np.array(order, np.intp)
+
+
+def _steps(gen: Philox, n: int) -> np.ndarray:
+    """How far ahead each of n elements finds the one that it is exchanged with."""
+    return _remainders.run(gen.words(n - 1).astype(np.int64), np.arange(n, 1, -1))  # type: ignore[return-value]
+
+
+def shuffled(gen: Philox, value: np.ndarray) -> np.ndarray:
+    """The rows of `value` in that order."""
+    n = len(value)
+    if value.ndim == 1 and value.itemsize in (4, 8) and not value.dtype.hasobject and n > native.SMALL and native.available():
+        result = np.array(value)
+        shuffles.exchange(result.view(f"i{value.itemsize}"), _steps(gen, n))
+        return result
+    return value.take(permutation(gen, n), 0)
 
 
 def index_shuffle(index: np.ndarray, key: np.ndarray, limit: np.ndarray, rounds: int) -> np.ndarray:

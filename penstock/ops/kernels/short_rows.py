@@ -1,4 +1,4 @@
-"""Sums and extremes along a short last axis, where NumPy's reductions spend their time between the rows."""
+"""Sums and extremes along a short last axis, or of many short rows, where NumPy's reductions spend their time between the rows."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ LEAST = 4096
 LEAST_ROWS = 64
 SHORT_SUM = 256
 SHORT_EXTREME = 32
+SHORT_ROW, LONG_ROW = 128, 512
+"""Of rows that are added up: several short ones are first added as one long one."""
 
 
 def reduce_short_rows(ufunc: Any, x: np.ndarray, axis: Any, keepdims: bool) -> np.ndarray | None:
@@ -31,7 +33,7 @@ def reduce_short_rows(ufunc: Any, x: np.ndarray, axis: Any, keepdims: bool) -> n
     for a in axes:
         a = a + x.ndim if a < 0 else a
         if a < kept:
-            return None
+            return _reduce_across(ufunc, x, [a % x.ndim for a in axes], keepdims)
         inner *= x.shape[a]
     rows = x.size // inner
     if rows < LEAST_ROWS or inner < 2:
@@ -51,9 +53,47 @@ def reduce_short_rows(ufunc: Any, x: np.ndarray, axis: Any, keepdims: bool) -> n
 
 def are_short_rows(dims: Sequence[int], axes: Sequence[int]) -> bool:
     """Whether `reduce_short_rows` may do something for a contiguous array of these dimensions."""
+    if _sections(dims, axes) is not None:
+        return True
     kept = len(dims) - len(axes)
     inner = math.prod(dims[kept:])
     return bool(axes) and min(axes) >= kept and 2 <= inner <= SHORT_SUM and math.prod(dims) >= max(LEAST, inner * LEAST_ROWS)
+
+
+def _sections(dims: Sequence[int], axes: Sequence[int]) -> tuple[int, int, int, int] | None:
+    """(before, count, length, inner): an array as `before` times `count` rows of `length` elements, where rows are reduced to one, and then
+    the last `inner` elements of what is left. None if it has no such form, or rows are long."""
+    chosen = sorted(axes)
+    n = next((i for i, a in enumerate(chosen) if a != chosen[0] + i), len(chosen))
+    last = chosen[n:]
+    first, after = chosen[0], chosen[0] + n
+    if last != list(range(len(dims) - len(last), len(dims))) or after == len(dims) or math.prod(dims) < LEAST:
+        return None
+    count, length = math.prod(dims[first:after]), math.prod(dims[after:])
+    if count < 16 or not 2 <= length <= SHORT_ROW:
+        return None
+    return math.prod(dims[:first]), count, length, math.prod(dims[len(dims) - len(last) :])
+
+
+def _reduce_across(ufunc: Any, x: np.ndarray, axes: list[int], keepdims: bool) -> np.ndarray | None:
+    """The moments of a group norm, the sums of few channels over an image: axes before some that stay."""
+    if ufunc is np.add:
+        if x.dtype not in _BLAS_TYPES:
+            return None
+    elif ufunc not in (np.maximum, np.minimum) or not x.dtype.isbuiltin or x.dtype.kind == "O":
+        return None
+    found = _sections(x.shape, axes)
+    if found is None:
+        return None
+    before, count, length, inner = found
+    together = 1
+    while 2 * together * length <= LONG_ROW and count % (2 * together) == 0:
+        together *= 2
+    rows = ufunc.reduce(x.reshape(before, count // together, together * length), 1)
+    rows = ufunc.reduce(rows.reshape(before, together, length), 1)
+    if inner > 1:
+        rows = ufunc.reduce(rows.reshape(-1, inner), 1)
+    return rows.reshape([1 if a in axes else n for a, n in enumerate(x.shape) if keepdims or a not in axes])
 
 
 _BLAS_TYPES = (np.dtype(np.float32), np.dtype(np.float64))

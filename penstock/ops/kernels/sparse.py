@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
 from penstock.errors import InvalidArgumentError
-from penstock.ops.kernels.rows import scatter_rows
+from penstock.ops.kernels.rows import by_falling_size, fold_in_passes, put_rows, scatter_rows, stable_order
 from penstock.shapes import format_dims
 
 
@@ -65,9 +66,26 @@ def check_in_order(indices: np.ndarray, sizes: Any) -> None:
 
 def merge_keys(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The sorted union of two lists of keys, and where each element of `a` and of `b` stands in it."""
-    union, inverse = np.unique(np.concatenate([a, b]), return_inverse=True)
-    inverse = inverse.reshape(-1)
-    return union, inverse[: len(a)], inverse[len(a) :]
+    both = np.concatenate([a, b])
+    order = np.argsort(both, kind="stable")  # which makes use of what is in order already
+    ranked = both.take(order)
+    first = np.ones(len(both), bool)
+    np.not_equal(ranked[1:], ranked[:-1], out=first[1:])
+    inverse = np.empty(len(both), np.int64)
+    inverse[order] = np.cumsum(first) - 1
+    return ranked[first], inverse[: len(a)], inverse[len(a) :]
+
+
+def row_major(indices: np.ndarray, sizes: Any) -> np.ndarray | None:
+    """The order that puts coordinates into row-major order, equal ones as they are; None if they are in it."""
+    dims = [int(s) for s in sizes]
+    fits = len(indices) and math.prod(dims) < 1 << 62 and indices.min() >= 0 and all(indices[:, k].max() < d for k, d in enumerate(dims))
+    if not fits:
+        return np.lexsort(indices.T[::-1])
+    keys = keys_of(indices, dims)
+    if (keys[1:] >= keys[:-1]).all():
+        return None
+    return np.argsort(keys, kind="stable")
 
 
 def add_at(result: np.ndarray, places: np.ndarray, values: np.ndarray) -> None:
@@ -112,3 +130,43 @@ def dense_operand(indices: np.ndarray, shape: Any, dense: np.ndarray) -> np.ndar
             f"SparseDenseBinaryOpShared broadcasts dense to sparse only; got incompatible shapes: {format_dims(sizes)} vs. {format_dims(dense.shape)}"
         ) from None
     return wide[tuple(indices.T)]
+
+
+# -- products ---------------------------------------------------------------------------------------------------------
+
+
+class RowPlan:
+    """In which order a sparse matrix is multiplied: what its `rows` and `columns` say, and no more.
+
+    order            its entries row by row (None: as they are)
+    starts, sizes    where each row's entries begin in this order, and how many there are; rows with many entries come first
+    groups, left     the rows in this order; how many of them have one entry, two entries, ... (see rows.fold_in_passes)
+    """
+
+    def __init__(self, rows: np.ndarray, columns: np.ndarray, m: int) -> None:
+        self.order = None if (rows[1:] >= rows[:-1]).all() else stable_order(rows)
+        self.columns = columns if self.order is None else columns.take(self.order)
+        sizes = np.bincount(rows, minlength=m)
+        self.groups, self.left = by_falling_size(sizes)
+        self.starts = (np.cumsum(sizes) - sizes).take(self.groups)
+        self.sizes = sizes.take(self.groups)
+
+    def multiply(self, values: np.ndarray, right: np.ndarray, result: np.ndarray) -> None:
+        """result[row] += value * right[column] for all entries, those of a row in their order; `result` is zero."""
+        if not self.left:
+            return
+        ordered = (values if self.order is None else values.take(self.order))[:, None]
+
+        def take(at: np.ndarray) -> np.ndarray:
+            part = right.take(self.columns.take(at), 0)
+            part *= ordered.take(at, 0)
+            return part
+
+        total = take(self.starts)
+        total += total.dtype.type(0)  # a sum that begins with 0 is never -0.0
+        fold_in_passes(np.add, total, take, self.starts, self.sizes, self.left, first=1)
+        put_rows(result, self.groups, total)
+
+    def is_quick(self, width: int) -> bool:
+        """Whether to go through all rows at once, in as many passes as the longest one has entries, is quicker than entry by entry."""
+        return 8e-3 * len(self.left) < 1e-6 * self.columns.size * width + 0.1

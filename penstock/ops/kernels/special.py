@@ -1,7 +1,7 @@
 """Special functions of one argument in double precision: error functions, gamma, Bessel, Dawson, Fresnel, Spence, Ei.
 
-Every function takes and gives float64 arrays. Polynomials come from `special_tables`; each use names its interval.
-`piecewise` evaluates each formula only where it holds.
+Every function takes and gives float64 arrays, or vectors of `penstock.ops.native`, for which it becomes a loop in machine code. Polynomials come
+from `special_tables`; each use names its interval. `piecewise` evaluates each formula only where it holds, `repeat` iterates only what still changes.
 """
 
 from __future__ import annotations
@@ -12,15 +12,21 @@ from typing import Any
 import numpy as np
 
 from penstock.ops.kernels import special_tables as T
+from penstock.ops.native import vectors
+from penstock.ops.native.vectors import Vec
 
-Array = np.ndarray
+Array = Any
+"""float64: `np.ndarray` or `Vec`."""
 TWO_OVER_PI = 2 / np.pi
 SQRT2 = np.sqrt(2.0)
 
 
 def poly(coefficients: Sequence[float], x: Array, low: float, high: float) -> Array:
     """A table's polynomial at x in [low, high]."""
-    t = (2 * x - (low + high)) / (high - low)
+    if isinstance(x, Vec):
+        t = x * (2 / (high - low)) - (low + high) / (high - low)
+    else:
+        t = (2 * x - (low + high)) / (high - low)
     result = np.full_like(t, coefficients[0])
     for c in coefficients[1:]:
         result *= t
@@ -28,15 +34,37 @@ def poly(coefficients: Sequence[float], x: Array, low: float, high: float) -> Ar
     return result
 
 
-def piecewise(x: Array, *pieces: tuple[Any, Callable[[Array], Array]]) -> Array:
-    """Each function on the elements of its mask; NaN where no mask holds."""
-    result = np.full(x.shape, np.nan)
+def piecewise(x: Array | tuple[Array, ...], *pieces: tuple[Any, Callable[..., Array]]) -> Array:
+    """Each function on the elements of its mask; NaN where no mask holds. `x`: the functions' argument or arguments."""
+    values = x if isinstance(x, tuple) else (x,)
+    if isinstance(values[0], Vec):
+        result = values[0].like(np.nan)
+        for mask, function in pieces:
+            result = vectors.only_if(mask, lambda function=function: values[0].like(function(*values)), result)
+        return result
+    result = np.full(values[0].shape, np.nan)
     for mask, function in pieces:
         if mask.all():
-            return function(x)
+            return function(*values)
         if mask.any():
-            result[mask] = function(x[mask])
+            result[mask] = function(*(v[mask] for v in values))
     return result
+
+
+def repeat(condition: Callable[..., Any], body: Callable[..., Sequence[Array]], *values: Array) -> Sequence[Array]:
+    """values = body(*values), again and again, for the elements whose condition(*values) still holds."""
+    if isinstance(values[0], Vec):
+        return vectors.repeat(condition, body, *values)
+    results = [np.array(v) for v in values]
+    current, where = results, np.arange(values[0].size)
+    while where.size:
+        going = condition(*current)
+        if not going.all():
+            for result, value in zip(results, current, strict=True):
+                result[where[~going]] = value[~going]
+            current, where = [value[going] for value in current], where[going]
+        current = body(*current)
+    return results
 
 
 # -- error functions --------------------------------------------------------------------------------------------------
@@ -63,9 +91,15 @@ def erf(x: Array) -> Array:
 
 
 def erfc(x: Array) -> Array:
+    a = np.abs(x)
+
+    def outside(v: Array) -> Array:
+        tail = _erfc_positive(np.abs(v))
+        return np.where(v > 0, tail, 2 - tail)
+
     return piecewise(
-        x, (np.abs(x) < 0.5, lambda v: 1 - _erf_small(v)), ((x >= 0.5) & (x < 28), _erfc_positive), (x >= 28, np.zeros_like),
-        ((x <= -0.5) & (x > -6), lambda v: 2 - _erfc_positive(-v)), (x <= -6, lambda v: np.full_like(v, 2.0)),
+        x, (a < 0.5, lambda v: 1 - _erf_small(v)), ((x >= 0.5) & (x < 28) | (x <= -0.5) & (x > -6), outside), (x >= 28, np.zeros_like),
+        (x <= -6, lambda v: np.full_like(v, 2.0)),
     )  # fmt: skip
 
 
@@ -86,9 +120,15 @@ def _normal_quantile_centre(q: Array) -> Array:
 
 def ndtri(p: Array) -> Array:
     """The quantile function of the normal distribution."""
+
+    def outside(v: Array) -> Array:
+        low = v < 0.5
+        tail = _normal_quantile_tail(np.where(low, v, 1 - v))
+        return np.where(low, -tail, tail)
+
     return piecewise(
-        p, ((p >= 0.2) & (p <= 0.8), lambda v: _normal_quantile_centre(v - 0.5)), ((p > 0) & (p < 0.2), lambda v: -_normal_quantile_tail(v)),
-        ((p > 0.8) & (p < 1), lambda v: _normal_quantile_tail(1 - v)), (p == 0, lambda v: np.full_like(v, -np.inf)), (p == 1, lambda v: np.full_like(v, np.inf)),
+        p, ((p >= 0.2) & (p <= 0.8), lambda v: _normal_quantile_centre(v - 0.5)), ((p > 0) & (p < 0.2) | (p > 0.8) & (p < 1), outside),
+        (p == 0, lambda v: np.full_like(v, -np.inf)), (p == 1, lambda v: np.full_like(v, np.inf)),
     )  # fmt: skip
 
 
@@ -130,14 +170,8 @@ def _lgamma_core(x: Array) -> Array:
 
 def _lgamma_shifted(x: Array) -> Array:
     """Steps down to (2, 3] and takes the product of the steps along."""
-    product = np.ones_like(x)
-    x = x.copy()
-    while True:
-        above = x > 3
-        if not above.any():
-            return _lgamma_core(x) + np.log(product)
-        x = np.where(above, x - 1, x)
-        product = np.where(above, product * x, product)
+    x, product = repeat(lambda x, product: (x > 3) & (x < 14), lambda x, product: (x - 1, product * (x - 1)), x, np.ones_like(x))
+    return _lgamma_core(x) + np.log(product)
 
 
 def lgamma(x: Array) -> Array:
@@ -161,14 +195,7 @@ def digamma(x: Array) -> Array:
     """The derivative of lgamma; NaN at 0, -1, -2, ..."""
 
     def positive(v: Array) -> Array:
-        shift = np.zeros_like(v)
-        v = v.copy()
-        for _ in range(10):
-            below = v < 10
-            if not below.any():
-                break
-            shift = np.where(below, shift - 1 / np.where(below, v, 1.0), shift)
-            v = np.where(below, v + 1, v)
+        v, shift = repeat(lambda v, shift: (v > 0) & (v < 10), lambda v, shift: (v + 1, shift - 1 / v), v, np.zeros_like(v))
         w = 1 / (v * v)
         series = np.zeros_like(v)
         for c in reversed(_DIGAMMA):
@@ -328,11 +355,14 @@ def spence(x: Array) -> Array:
     def core(w: Array) -> Array:
         return -w * poly(T.SPENCE, w, -0.5, 0.5)
 
-    def large(v: Array) -> Array:
-        return -spence(1 / v) - 0.5 * np.log(v) ** 2
-
     def small(v: Array) -> Array:
         log = np.log(np.where(v == 0, 1.0, v))
         return np.pi**2 / 6 - log * np.log1p(-v) - core(-v)
 
-    return piecewise(x, ((x >= 0) & (x < 0.5), small), ((x >= 0.5) & (x <= 1.5), lambda v: core(v - 1)), ((x > 1.5) & np.isfinite(x), large))
+    def up_to_one(v: Array) -> Array:
+        return piecewise(v, ((v >= 0) & (v < 0.5), small), (v >= 0.5, lambda v: core(v - 1)))
+
+    def large(v: Array) -> Array:
+        return -up_to_one(1 / v) - 0.5 * np.log(v) ** 2
+
+    return piecewise(x, ((x >= 0) & (x <= 1.5), up_to_one), ((x > 1.5) & np.isfinite(x), large))

@@ -2,11 +2,12 @@
 
 State of a Table
     key_dtype, value_dtype, value_shape   what it maps
-    entries                               key as a Python int, float or bytes -> value (NumPy scalar, bytes, or row)
+    entries                               key as a Python int, float or bytes -> value (Python int, NumPy scalar, bytes, or row)
 """
 
 from __future__ import annotations
 
+import itertools
 import threading
 from typing import Any
 
@@ -75,8 +76,11 @@ class Table:
             if default.shape == self.value_shape
             else np.broadcast_to(default.ravel()[0], self.value_shape)
         )
-        result = np.empty((keys.size, *self.value_shape), dtype=self.value_dtype.np)
         get = self.entries.get
+        if one is not None and not self.value_shape:
+            found = map(get, keys.ravel().tolist(), itertools.repeat(one.item()))
+            return np.fromiter(found, self.value_dtype.np, keys.size).reshape(shape)
+        result = np.empty((keys.size, *self.value_shape), dtype=self.value_dtype.np)
         for i, key in enumerate(keys.ravel().tolist()):
             value = get(key)
             result[i] = value if value is not None else (one[()] if one is not None else defaults[i])  # type: ignore[index]
@@ -99,8 +103,12 @@ class Table:
 
     def _rows(self, keys: np.ndarray, values: np.ndarray) -> Any:
         rows = values.reshape((keys.size, *self.value_shape))
-        # Rows are copied: the tensor they come from belongs to the step.
-        return zip(keys.ravel().tolist(), rows.copy() if self.value_shape else rows, strict=True)
+        # Rows are copied: the tensor they come from belongs to the step. Whole numbers are read faster as Python's.
+        if self.value_shape:
+            kept = rows.copy()
+        else:
+            kept = rows.tolist() if rows.dtype.kind in "iub" else rows
+        return zip(keys.ravel().tolist(), kept, strict=True)
 
     def insert(self, keys: np.ndarray, values: np.ndarray) -> None:
         raise UnimplementedError("Insert not supported by InitializableLookupTable implementations")

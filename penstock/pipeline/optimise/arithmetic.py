@@ -119,6 +119,12 @@ def rule_same_reshape(v: View) -> Tensor | None:
     return None
 
 
+def rule_along_no_axis(v: View) -> Tensor | None:
+    """reduce(x, []) -> x"""
+    axes = v.constant(1)
+    return v.inputs[0] if axes is not None and not axes.size else None
+
+
 def rule_reshape_of_reshape(v: View) -> Retype | None:
     """reshape(reshape(x, a), b) -> reshape(x, b)"""
     inner = v.inputs[0].op
@@ -168,6 +174,11 @@ RULES: dict[str, list[Callable[[View], Tensor | Retype | None]]] = {
     "Reshape": [rule_same_reshape, rule_reshape_of_reshape],
     "Transpose": [rule_trivial_transpose, rule_transpose_of_transpose],
     "AddN": [rule_concat_of_one],
+    "Sum": [rule_along_no_axis],
+    "Prod": [rule_along_no_axis],
+    "Max": [rule_along_no_axis],
+    "Min": [rule_along_no_axis],
+    "Mean": [rule_along_no_axis],
 }
 """Op type -> rules, tried in this order."""
 

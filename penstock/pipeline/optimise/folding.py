@@ -12,6 +12,7 @@ from penstock.graph.bind import bind
 from penstock.graph.ir import Graph, Operation, Tensor
 from penstock.graph.rewrite import topological
 from penstock.pipeline.optimise.edit import CONTROL_FLOW, Edit, is_pure
+from penstock.pipeline.shapes import EXACT
 from penstock.shapes import is_fully_defined
 
 LARGEST_RESULT = 10 << 20  # bytes: a folded constant is kept in the executor for good
@@ -96,9 +97,7 @@ def _fold_shape(op: Operation, edit: Edit, known: dict, no_control_flow: bool) -
         return
     source = op.inputs[0]
     dims = source.dims
-    if not no_control_flow or op.control_inputs or source.dtype._is_ref_dtype or dims is None or source.op.type in ("_Arg", "_Recv", "Placeholder"):
-        return
-    if not is_pure(source.op):
+    if not no_control_flow or op.control_inputs or source.dtype._is_ref_dtype or dims is None or not _gives_its_shape(source.op):
         return
     dtype = op.outputs[0].dtype
     if op.type == "Rank":
@@ -113,6 +112,11 @@ def _fold_shape(op: Operation, edit: Edit, known: dict, no_control_flow: bool) -
     known[op.outputs[0]] = value
 
 
+def _gives_its_shape(op: Operation) -> bool:
+    """Whether the values of a node have the shapes that are known of them."""
+    return EXACT in op.attrs or (op.type not in ("_Arg", "_Recv", "Placeholder") and is_pure(op))
+
+
 def _fold_shapes(op: Operation, edit: Edit, known: dict, no_control_flow: bool) -> None:
     """ShapeN of inputs whose shapes are all known."""
     if not no_control_flow or op.control_inputs:
@@ -122,7 +126,7 @@ def _fold_shapes(op: Operation, edit: Edit, known: dict, no_control_flow: bool) 
         dims = source.dims
         if dims is None or not is_fully_defined(dims) or max(dims, default=0) > dtype.max or source.dtype._is_ref_dtype:
             return
-        if source.op.type in ("_Arg", "_Recv", "Placeholder") or not is_pure(source.op):
+        if not _gives_its_shape(source.op):
             return
     values = [np.array(source.dims, dtype.np) for source in op.inputs]
     edit.constants[op] = [(dtype, value) for value in values]

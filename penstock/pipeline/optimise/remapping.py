@@ -6,7 +6,7 @@
     gradients of filter and bias out of one dy      -> _MklNativeConv2DBackpropFilterWithBias(x, sizes, dy)
 
 A value may vanish into a fused node only if nothing else needs it: one reader, no control edge behind it, not asked for by name. What the
-steps compute stays as it was; the engine that runs the node decides what to do at once, and folds constants of a batch normalisation
+steps compute stays as it was, but for ReLU of NaN (`_loses_nan`); the engine that runs the node decides what to do at once, and folds constants of a batch normalisation
 into the weights when it lays them out, so that the graph holds them once. Acts on nodes of CPUs while the oneDNN engine is on.
 """
 
@@ -81,10 +81,17 @@ class _Chain:
                 return False
             self.epsilon = reader.attrs["epsilon"]
             return self._take(reader, "FusedBatchNorm", reader.inputs[1:5])
-        if kind in _ACTIVATIONS:
+        if kind in _ACTIVATIONS and not self._loses_nan(reader):
             self.alpha = reader.attrs.get("alpha", self.alpha)
             return self._take(reader, kind, [])
         return False
+
+    def _loses_nan(self, activation: Operation) -> bool:
+        """Whether NaN would come out as 0 where it comes out of TensorFlow as NaN. As part of a fused node, ReLU gives 0 in both; but TensorFlow
+        joins it only with what has a bias or a batch normalisation in between."""
+        if activation.type == "LeakyRelu":
+            return activation.attrs["alpha"] == 0
+        return activation.type in ("Relu", "Relu6") and not {"BiasAdd", "FusedBatchNorm"} & {*self.steps}
 
     def _take(self, reader: Operation, step: str, args: list[Tensor]) -> bool:
         self.parts.append(reader)
@@ -169,6 +176,8 @@ def _activate_before_reshape(chain: _Chain, edit: Edit, targets: frozenset[str])
         return
     activation = only_reader(reshape)
     if activation is None or activation.type not in _ACTIVATIONS or activation.name in targets or chain.last.name in targets:
+        return
+    if chain._loses_nan(activation):
         return
     if reshape.control_inputs or activation.control_inputs or activation._control_outputs or reshape.device != activation.device:
         return

@@ -15,13 +15,14 @@ import re
 import weakref
 from collections.abc import Callable, Sequence
 from time import perf_counter_ns as clock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock import errors
 from penstock.engines.python import parallel
 from penstock.engines.python.code import Blame, Cancelled, Code
 from penstock.engines.python.codegen import generate
 from penstock.engines.python.structure import PASSES_ON, Unstructured, structure
+from penstock.engines.trials import opened, settle
 from penstock.engines.turns import beside
 from penstock.engines.xla.backend import is_deterministic, to_host
 from penstock.graph import spec
@@ -79,7 +80,7 @@ _NEVER = _Never()
 class CompiledProgram:
     """A partition as one generated function, or several joined ones: then `devices` are theirs."""
 
-    __slots__ = ("code", "devices", "n_args", "stale", "watch", "writes")
+    __slots__ = ("code", "devices", "n_args", "rival", "stale", "watch", "writes")
 
     def __init__(self, code: Code, n_args: int, devices: Sequence[Device] | None = None, nodes: Sequence[Any] = ()) -> None:
         self.code = code
@@ -88,6 +89,7 @@ class CompiledProgram:
         self.devices = devices
         self.watch: HotWatch | None = None
         self.stale: Compiler | None = None
+        self.rival: Rival | None = None
 
     def run(self, step: Any, device: Device) -> None:
         """Runs the step: arguments out of its call frame, results into it. Raises the first error."""
@@ -101,6 +103,9 @@ class CompiledProgram:
             ctx = OpContext(step, device) if self.devices is None else [OpContext(step, d) for d in self.devices]
         watch = self.watch
         start = 0 if watch is None else clock()
+        going_on = opened()
+        before = len(going_on)
+        results: Any = None
         token = enter()
         try:
             if self.writes:
@@ -115,6 +120,10 @@ class CompiledProgram:
             raise told from told.__cause__
         finally:
             leave(token)
+            if len(going_on) > before:
+                settle(going_on, before, results is not None)
+                if self.rival is not None:
+                    self.rival.reconsider()
         if watch is not None:
             watch.spent += clock() - start
             if watch.spent > HOT_NS:
@@ -168,6 +177,19 @@ def _wrong_number(error: ValueError, op: Operation) -> errors.InternalError | No
         return None
     number = found[1] or f"more than {len(op.outputs)}"
     return errors.InternalError(f"The kernel of {op.type} gave {number} outputs; {len(op.outputs)} were expected")
+
+
+class Rival(NamedTuple):
+    """What was there before a program that hands parts to XLA. It comes back if XLA computes none of them faster: as a whole, code needs no calls between
+    its parts, and writes into what is not needed any more."""
+
+    compiler: Compiler
+    first: CompiledProgram
+    parts: Sequence[Any]
+
+    def reconsider(self) -> None:
+        if all(part.has_lost for part in self.parts):
+            self.compiler.program = self.first
 
 
 class Compiler:
@@ -224,6 +246,8 @@ class Compiler:
         """Puts a program in the first one's place that hands parts to `offload`, if that takes any."""
         program = self._written(offload)
         if offload.programs:
+            if self.program is not None:
+                program.rival = Rival(self, self.program, offload.programs)
             self.program = program
             self.is_hot = True
 
@@ -246,7 +270,11 @@ class Compiler:
         return "" if self.program is None else self.program.code.source
 
     def compile(self) -> None:
-        """Compiles now."""
+        """Compiles now. A signal waits meanwhile: what its handler raises would pass for a program that cannot be written."""
+        with Uninterrupted():
+            self._compile()
+
+    def _compile(self) -> None:
         self._begun = True
         try:
             program = self._written(self._offload)
@@ -313,7 +341,7 @@ class HotWatch:
             _log.exception("No second program was made for a hot partition; the first one goes on")
 
 
-MOST_NODES = 5_000
+MOST_NODES = 20_000
 """Of a partition that XLA is tried on: writing down and compiling more would take a core for a long time."""
 
 
@@ -362,7 +390,15 @@ class RegionKernel:
                 self._watch = None
                 watch.begin()
             return results
-        results = code.run(ctx, inputs, stop)
+        going_on = opened()
+        before = len(going_on)
+        is_whole = False
+        try:
+            results = code.run(ctx, inputs, stop)
+            is_whole = True
+        finally:
+            if len(going_on) > before:
+                settle(going_on, before, is_whole)
         if self._offload is not None and self._offload.is_stale:
             self._offload.is_stale = False
             self.code = self._generated(self._offload)

@@ -70,7 +70,7 @@ def _spread(grads: Any, images: Any, taps: Any, align_corners: bool, half_pixel_
         tables._check_grad(grads, images, align_corners, half_pixel_centers)
     dtype = np.float64 if images.dtype == np.float64 else np.float32
     rows, columns = (
-        taps(images.shape[i], grads.shape[i], align_corners, half_pixel_centers).matrix(images.shape[i]).astype(dtype) for i in (1, 2)
+        taps(images.shape[i], grads.shape[i], align_corners, half_pixel_centers).matrix.astype(dtype) for i in (1, 2)
     )
     return narrow(jnp.einsum("nhwc,hy,wx->nyxc", grads.astype(dtype), rows, columns, precision="highest"), images.dtype)
 

@@ -66,6 +66,33 @@ def assign_sub_variable(var: Var, value: Any) -> None:
     _add(var, value, jnp.subtract)
 
 
+def _multiplied(var: Var, factor: Any) -> Var:
+    old = var.value
+    need(np.ndim(factor) == 0 and factor.dtype == old.dtype, "a factor of another shape or type than a number of the variable")
+    var.value = old * factor
+    return var
+
+
+@rule("_AssignMul")
+def assign_mul(var: Var, factor: Any) -> Var:
+    return _multiplied(var, factor)
+
+
+@rule("_AssignMulVariableOp")
+def assign_mul_variable(var: Var, factor: Any) -> None:
+    _multiplied(var, factor)
+
+
+@rule("_AssignSubRatio")
+def assign_sub_ratio(var: Var, m: Any, v: Any, rate: Any, epsilon: Any) -> Var:
+    return _add(var, rate * m / (jnp.sqrt(v) + epsilon), jnp.subtract)
+
+
+@rule("_AssignSubRatioVariableOp")
+def assign_sub_ratio_variable(var: Var, m: Any, v: Any, rate: Any, epsilon: Any) -> None:
+    _add(var, rate * m / (jnp.sqrt(v) + epsilon), jnp.subtract)
+
+
 @rule("ReadVariableOp")
 def read_variable(var: Var, *, dtype: DType) -> Any:
     need(var.dtype == dtype.np, "a variable of another type")

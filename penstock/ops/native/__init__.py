@@ -1,0 +1,129 @@
+"""Loops in machine code, for what NumPy has no function for: special functions, random numbers.
+
+A formula is written once, with NumPy's functions. `Loop(formula)` traces it (`vectors`), makes AVX-512 code of it at its first use (`compiler`,
+`assembler`) and runs that over arrays on all threads; no compiler is needed. Where the CPU or the system cannot, `run` gives None, and the caller
+computes with NumPy; so it is if PENSTOCK_ENGINES names other engines only (this one is called "native").
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import platform
+import sys
+import threading
+from collections.abc import Callable
+from functools import cache, wraps
+from typing import Any
+
+import numpy as np
+
+from penstock.ops.kernels import threads
+
+log = logging.getLogger("penstock.engines")
+
+SMALL = 64
+"""Arrays of fewer elements are left to NumPy: to write a loop takes milliseconds, and a program of tiny values may never need it."""
+
+_TYPES = {np.dtype(np.float16): "f16", np.dtype(np.float32): "f32", np.dtype(np.float64): "f64", np.dtype(np.int32): "i32", np.dtype(np.int64): "i64"}
+PIECE = 1 << 18
+"""Instructions that are worth a thread: about 80 us."""
+
+
+@cache
+def available() -> bool:
+    """Whether loops can be made here: Linux on x86-64 with AVX-512, and memory that may be made executable."""
+    wish = os.environ.get("PENSTOCK_ENGINES")
+    if (wish is not None and "native" not in (part.strip() for part in wish.split(","))) or sys.platform != "linux" or platform.machine() != "x86_64":
+        return False
+    try:
+        from numpy._core._multiarray_umath import __cpu_features__ as features  # type: ignore[import-not-found]
+    except ImportError:  # another NumPy
+        return False
+    if not (features.get("AVX512_SKX") or all(features.get(f) for f in ("AVX512F", "AVX512DQ", "AVX512BW", "AVX512VL"))):
+        return False
+    from penstock.ops.native import compiler
+
+    try:
+        double, _ = compiler.compile_loop(lambda x: x + x, ["f64"], ["f64"], "f64")
+    except OSError as error:
+        log.info("No loops in machine code: %s", error)
+        return False
+    x, y = np.arange(11.0), np.zeros(11)
+    double(11, x.ctypes.data, y.ctypes.data)
+    return bool((y == 2 * x).all())
+
+
+class Loop:
+    """A formula for arrays of one shape.
+
+    `compute` is the type the formula works in: "f64", "f32", or "same" for that of the arrays. `fuse=False` rounds after every operation, as NumPy does.
+    The result has the first array's type, or `result`.
+    """
+
+    def __init__(self, formula: Callable[..., Any], compute: str = "f64", fuse: bool = True, result: Any = None) -> None:
+        self.formula, self.compute, self.fuse = formula, compute, fuse
+        self.result = None if result is None else np.dtype(result)
+        self._made: dict[tuple[np.dtype, ...], tuple[Any, float] | None] = {}
+        self._lock = threading.Lock()
+
+    def run(self, *arrays: Any) -> np.ndarray | None:
+        """formula(*arrays), or None if NumPy has to do it. The arrays broadcast."""
+        first = arrays[0]
+        if not isinstance(first, np.ndarray):  # XLA's rules share some formulas, and trace them
+            return None
+        kinds = tuple(a.dtype for a in arrays)
+        found = self._made.get(kinds) or self._make(kinds)
+        if found is None:
+            return None
+        function, cost = found
+        if len(arrays) > 1 and any(a.shape != first.shape for a in arrays):
+            arrays = tuple(np.broadcast_arrays(*arrays))
+        arrays = tuple(map(np.ascontiguousarray, arrays))
+        out = np.empty(arrays[0].shape, self.result or kinds[0])
+        over_threads(function, out.size, cost, [(a.ctypes.data, a.itemsize) for a in (*arrays, out)])
+        return out
+
+    def _make(self, kinds: tuple[np.dtype, ...]) -> tuple[Any, float] | None:
+        with self._lock:
+            if kinds not in self._made:
+                types = [_TYPES.get(kind) for kind in kinds]
+                self._made[kinds] = self._compiled(types) if None not in types and available() else None  # type: ignore[arg-type]
+            return self._made[kinds]
+
+    def _compiled(self, types: list[str]) -> tuple[Any, float]:
+        from penstock.ops.native import compiler
+
+        compute = types[0] if self.compute == "same" else self.compute
+        result = types[0] if self.result is None else _TYPES[self.result]
+        return compiler.compile_loop(self.formula, types, [result], compute, self.fuse)
+
+
+def looped(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function` of float arrays of one shape, as a loop in their own type where that is possible."""
+    loop = Loop(function, "same")
+
+    @wraps(function)
+    def run(*arrays: Any) -> Any:
+        found = loop.run(*arrays) if arrays[0].size >= SMALL and arrays[0].dtype in _FLOATS else None
+        return function(*arrays) if found is None else found
+
+    return run
+
+
+_FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
+
+
+def over_threads(function: Any, n: int, cost: float, arrays: list[tuple[int, int]]) -> None:
+    """function(n, *addresses), cut into pieces for threads. `arrays`: address and bytes of an element of each; `cost`: instructions for each element."""
+    pieces = min(8, int(n * cost) // PIECE)
+    if pieces < 2:
+        function(n, *(address for address, _ in arrays))
+        return
+    size = (n // pieces // 64 + 1) * 64
+
+    def work(i: int) -> None:
+        start = i * size
+        function(min(size, n - start), *(address + start * width for address, width in arrays))
+
+    threads.parallel_for(-(-n // size), work)

@@ -1,0 +1,385 @@
+"""Pixels (runs of float32 numbers) made of other pixels: bilinear mixes, weighted sums, and what bilinear mixes give back to their sources.
+
+The loops read tables of records with 8 bytes a field, a weight being a float32 in the lower half. Addresses in them are those of arrays that the caller
+keeps alive.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from penstock.ops import native
+from penstock.ops.native import assembler as asm
+from penstock.ops.native.assembler import R8, R9, R10, R11, RAX, RCX, RDI, RDX, RSI, Assembler, Mem
+
+available = native.available
+
+RBX, RBP, R12, R13 = 3, 5, 12, 13
+_TAIL = 1  # the k register of the elements beyond whole vectors
+_LANES, _BYTES = 16, 64
+
+_PIECE = 1 << 15
+"""Numbers that are worth a thread."""
+_DEPTHS = 8
+"""Depths of images for which one table of sums is kept."""
+
+
+def _fields(*columns: Any) -> np.ndarray:
+    """A table of records: integers, and weights (float32), that broadcast."""
+    shape = np.broadcast_shapes(*map(np.shape, columns))
+    table = np.zeros((*shape, len(columns)), np.int64)
+    for i, column in enumerate(columns):
+        if isinstance(column, np.ndarray) and column.dtype == np.float32:
+            table.view(np.float32)[..., 2 * i] = column
+        else:
+            table[..., i] = column
+    return table
+
+
+# -- bilinear mixes -----------------------------------------------------------------------------------------------------
+
+
+def mix(rows: np.ndarray, out: np.ndarray) -> None:
+    """out[i, j] = the mix of four pixels, along x and then along y, a mix being a + (b - a) * share.
+
+    `out` is (rows, columns, depth), contiguous; `rows` comes from `mix_rows`.
+    """
+    count, width, depth = out.shape
+    function = _mix(depth // _LANES > 0, depth % _LANES)
+    line = width * depth * 4
+
+    def run(start: int, end: int) -> None:
+        function(end - start, rows.ctypes.data + start * 32, out.ctypes.data + start * line, width, depth * 4, depth % _LANES)
+
+    _share_out(count, width * depth, run)
+
+
+def mix_rows(addresses: np.ndarray, share: np.ndarray, columns: Any) -> np.ndarray:
+    """Records of rows: the addresses (..., 2) of the one above and the one below, the share of the latter, and the address of the columns' records."""
+    return _fields(addresses[..., 0], addresses[..., 1], share, columns)
+
+
+def mix_columns(offsets: np.ndarray, share: np.ndarray) -> np.ndarray:
+    """Records of columns: the offsets (..., 2) of the left and the right pixel in a row, in bytes, and the share of the latter."""
+    return _fields(offsets[..., 0], offsets[..., 1], share)
+
+
+def _share_out(count: int, size: int, run: Callable[[int, int], None]) -> None:
+    """run(start, end) for parts of `count` rows of `size` numbers, on several threads if there are many."""
+    pieces = min(8, count, count * size // _PIECE)
+    if pieces < 2:
+        run(0, count)
+        return
+    native.threads.parallel_for(pieces, lambda i: run(count * i // pieces, count * (i + 1) // pieces))
+
+
+def _length(rest: int) -> int:
+    """The shortest vector for so many elements."""
+    return asm.QUARTER if rest <= 4 else asm.HALF if rest <= 8 else asm.FULL
+
+
+@cache
+def _mix(has_whole: bool, rest: int) -> Any:
+    """f(rows, records of rows, out, columns, bytes of a pixel, elements of a pixel beyond whole vectors)"""
+    a = _begun()
+    row, pixel, vector, tail = range(4)
+    across, down = 6, 7  # zmm: the shares
+
+    def mixed(low: int, high: int, share: int) -> None:
+        """low += (high - low) * share"""
+        a.vector("sub.f32", high, high, low)
+        a.vector("mul.f32", high, high, share)
+        a.vector("add.f32", low, low, high)
+
+    def one(**masked: Any) -> None:
+        zero = {"zero": True} if masked else {}
+        for first, base in ((0, R10), (2, R11)):
+            a.vector("load.f32", first, Mem(base, index=RAX), **masked, **zero)
+            a.vector("load.f32", first + 1, Mem(base, index=RBP), **masked, **zero)
+            mixed(first, first + 1, across)
+        mixed(0, 2, down)
+        a.vector("store.f32", 0, Mem(RDX), **masked)
+
+    a.label(row)
+    for register, field in ((R10, 0), (R11, 8), (RBX, 24)):
+        a.scalar(asm.MOVE, register, Mem(RSI, field))
+    a.vector("broadcast.f32", down, Mem(RSI, 16))
+    a.scalar(asm.MOVE, R12, RCX)
+    a.label(pixel)
+    a.scalar(asm.MOVE, RAX, Mem(RBX))
+    a.scalar(asm.MOVE, RBP, Mem(RBX, 8))
+    a.vector("broadcast.f32", across, Mem(RBX, 16))
+    if has_whole:
+        a.scalar(asm.MOVE, R13, R9)
+        a.label(vector)
+        one()
+        for register in (RAX, RBP, RDX):
+            a.with_number(0, register, _BYTES)
+        a.with_number(5, R13, _BYTES)
+        a.jump(vector, asm.NOT_ZERO)
+    if rest:
+        a.label(tail)
+        one(mask=_TAIL, length=_length(rest))
+        a.with_number(0, RDX, rest * 4)
+    a.with_number(0, RBX, 24)
+    a.with_number(5, R12, 1)
+    a.jump(pixel, asm.NOT_ZERO)
+    a.with_number(0, RSI, 32)
+    a.with_number(5, RDI, 1)
+    a.jump(row, asm.NOT_ZERO)
+    return _ended(a)
+
+
+def unmix(rows: np.ndarray, depth: int) -> None:
+    """The transpose of `mix`: each gradient is added to the four pixels of its mix, one after the other. `rows` comes from `unmix_rows`."""
+    if len(rows):
+        _unmix(depth // _LANES > 0, depth % _LANES)(len(rows), rows.ctypes.data, 0, 0, depth * 4, depth % _LANES)
+
+
+def unmix_rows(addresses: np.ndarray, share: np.ndarray, columns: Any, count: Any, gradients: Any) -> np.ndarray:
+    """As `mix_rows`, with the number of columns and the address of the row's gradients."""
+    return _fields(addresses[..., 0], addresses[..., 1], share, columns, count, gradients)
+
+
+def unmix_columns(offsets: np.ndarray, share: np.ndarray, gradients: np.ndarray) -> np.ndarray:
+    """As `mix_columns`, with the offsets of the gradients."""
+    return _fields(offsets[..., 0], offsets[..., 1], share, gradients)
+
+
+@cache
+def _unmix(has_whole: bool, rest: int) -> Any:
+    """f(rows, records of rows, -, -, bytes of a pixel, elements of a pixel beyond whole vectors)"""
+    a = _begun()
+    row, pixel, vector, done = range(4)
+    right, below, left, above = 6, 7, 8, 9  # zmm: the shares
+
+    def one(**masked: Any) -> None:
+        zero = {"zero": True} if masked else {}
+        a.vector("load.f32", 0, Mem(RDX), **masked, **zero)
+        for base, vertical in ((R10, above), (R11, below)):
+            a.vector("mul.f32", 1, 0, vertical)
+            for index, horizontal in ((RAX, left), (RBP, right)):
+                a.vector("mul.f32", 2, 1, horizontal)
+                a.vector("load.f32", 3, Mem(base, index=index), **masked, **zero)
+                a.vector("add.f32", 3, 3, 2)
+                a.vector("store.f32", 3, Mem(base, index=index), **masked)
+
+    def shares(low: int, high: int, field: Mem) -> None:
+        a.vector("broadcast.f32", high, field)
+        a.vector("broadcast.f32", low, a.constant(1.0, "f32")._replace(broadcast=False))
+        a.vector("sub.f32", low, low, high)
+
+    a.label(row)
+    for register, field in ((R10, 0), (R11, 8), (RBX, 24), (R12, 32), (RCX, 40)):
+        a.scalar(asm.MOVE, register, Mem(RSI, field))
+    shares(above, below, Mem(RSI, 16))
+    a.label(pixel)
+    a.scalar(asm.MOVE, RAX, Mem(RBX))
+    a.scalar(asm.MOVE, RBP, Mem(RBX, 8))
+    a.scalar(asm.MOVE, RDX, Mem(RBX, 24))
+    a.scalar(asm.ADD, RDX, RCX)
+    shares(left, right, Mem(RBX, 16))
+    if has_whole:
+        a.scalar(asm.MOVE, R13, R9)
+        a.label(vector)
+        one()
+        for register in (RAX, RBP, RDX):
+            a.with_number(0, register, _BYTES)
+        a.with_number(5, R13, _BYTES)
+        a.jump(vector, asm.NOT_ZERO)
+    if rest:
+        a.label(done)
+        one(mask=_TAIL, length=_length(rest))
+    a.with_number(0, RBX, 32)
+    a.with_number(5, R12, 1)
+    a.jump(pixel, asm.NOT_ZERO)
+    a.with_number(0, RSI, 48)
+    a.with_number(5, RDI, 1)
+    a.jump(row, asm.NOT_ZERO)
+    return _ended(a)
+
+
+# -- weighted sums ------------------------------------------------------------------------------------------------------
+
+
+class Sums:
+    """What each of some pixels is the weighted sum of: for pixel i, the taps starts[i] up to starts[i + 1] of `at` (numbers of pixels) and `weight`."""
+
+    def __init__(self, starts: np.ndarray, at: np.ndarray, weight: np.ndarray) -> None:
+        self.starts, self.at, self.weight = starts, at, weight
+        self.count = len(starts) - 1
+        self._tables: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+
+    def _table(self, depth: int) -> tuple[np.ndarray, np.ndarray]:
+        """Records of pixels, (address of the first tap, taps), and those of taps, (offset, weight), which must live as long."""
+        found = self._tables.get(depth)
+        if found is None:
+            taps = _fields(self.at * (depth * 4), self.weight)
+            found = _fields(taps.ctypes.data + self.starts[:-1] * 16, np.diff(self.starts)), taps
+            if len(self._tables) >= _DEPTHS:
+                self._tables.clear()
+            self._tables[depth] = found
+        return found
+
+    def run(self, lines: np.ndarray, out: np.ndarray) -> None:
+        """out[l, i] = the sums of pixels of lines[l]. Both are (lines, pixels, depth), contiguous."""
+        depth = lines.shape[2]
+        items, _taps = self._table(depth)
+        function = _sums(depth // _LANES > 0, depth % _LANES)
+        source, target = (lines.shape[1] * depth * 4, lines.ctypes.data), (self.count * depth * 4, out.ctypes.data)
+        if len(lines) == 1:  # many rows of one image: those are shared out
+            def run(start: int, end: int) -> None:
+                block = np.array([items.ctypes.data + start * 16, end - start, depth * 4])
+                function(1, source[1], source[0], target[1] + start * depth * 4, block.ctypes.data, depth % _LANES)
+
+            _share_out(self.count, depth, run)
+            return
+        block = np.array([items.ctypes.data, self.count, depth * 4])
+
+        def run_lines(start: int, end: int) -> None:
+            function(end - start, source[1] + start * source[0], source[0], target[1] + start * target[0], block.ctypes.data, depth % _LANES)
+
+        _share_out(len(lines), self.count * depth, run_lines)
+
+
+@cache
+def _sums(has_whole: bool, rest: int) -> Any:
+    """f(lines, source, bytes of a line, out, (address of the pixels' records, how many, bytes of a pixel), elements of a pixel beyond whole vectors)
+
+    The records of pixels are (address of the first tap, taps), those of taps (offset, weight).
+    """
+    a = _begun(block=True)
+    line, pixel, vector, tap, stored, last_tap, last_stored = range(7)
+
+    def total(tap: int, stored: int, **masked: Any) -> None:
+        zero = {"zero": True} if masked else {}
+        a.scalar(asm.MOVE, R10, Mem(RBX))
+        a.scalar(asm.MOVE, R11, Mem(RBX, 8))
+        a.vector("xor.i32", 0, 0, 0)
+        a.with_number(7, R11, 0)
+        a.jump(stored, asm.ZERO)
+        a.label(tap)
+        a.scalar(asm.MOVE, RAX, Mem(R10))
+        a.scalar(asm.ADD, RAX, RSI)
+        a.vector("broadcast.f32", 1, Mem(R10, 8))
+        a.vector("load.f32", 2, Mem(RAX, index=R13), **masked, **zero)
+        a.vector("madd231.f32", 0, 1, 2)
+        a.with_number(0, R10, 16)
+        a.with_number(5, R11, 1)
+        a.jump(tap, asm.NOT_ZERO)
+        a.label(stored)
+        a.vector("store.f32", 0, Mem(RCX, index=R13), **masked)
+
+    a.label(line)
+    a.scalar(asm.MOVE, RBX, Mem(R8))
+    a.scalar(asm.MOVE, R12, Mem(R8, 8))
+    a.label(pixel)
+    a.scalar(asm.SUB, R13, R13)
+    if has_whole:
+        a.label(vector)
+        total(tap, stored)
+        a.with_number(0, R13, _BYTES)
+        a.scalar(asm.CMP, R13, R9)
+        a.jump(vector, asm.BELOW)
+    if rest:
+        total(last_tap, last_stored, mask=_TAIL, length=_length(rest))
+    a.scalar(asm.ADD, RCX, Mem(R8, 16))
+    a.with_number(0, RBX, 16)
+    a.with_number(5, R12, 1)
+    a.jump(pixel, asm.NOT_ZERO)
+    a.scalar(asm.ADD, RSI, RDX)
+    a.with_number(5, RDI, 1)
+    a.jump(line, asm.NOT_ZERO)
+    return _ended(a)
+
+
+# -- copies -------------------------------------------------------------------------------------------------------------
+
+_LARGEST_PIXEL = 16
+_LARGE = 1 << 16
+"""Bytes from which a copy is worth looking at."""
+
+
+def laid_out(view: np.ndarray) -> np.ndarray:
+    """What a view shows as an array of its own, if it is large and its pixels (last axis) are whole but few bytes: NumPy takes 6 ns for each. Otherwise
+    the view itself."""
+    if view.ndim < 2 or view.nbytes < _LARGE or view.flags.c_contiguous or view.dtype.hasobject or view.strides[-1] != view.itemsize:
+        return view
+    pixel = view.shape[-1] * view.itemsize
+    if pixel > _LARGEST_PIXEL or view.strides[-2] == pixel or not available():
+        return view
+    addresses = np.array([view.__array_interface__["data"][0]])
+    for size, stride in zip(view.shape[:-2], view.strides[:-2], strict=True):
+        addresses = np.add.outer(addresses, np.arange(size) * stride)
+    addresses = addresses.reshape(-1)
+    out = np.empty(view.shape, view.dtype)
+    width, step = view.shape[-2], view.strides[-2]
+
+    def run(start: int, end: int) -> None:
+        _copy()(end - start, addresses.ctypes.data + start * 8, out.ctypes.data + start * width * pixel, width, step, pixel)
+
+    _share_out(len(addresses), width * 4, run)
+    return out
+
+
+@cache
+def _copy() -> Any:
+    """f(rows, their addresses, out, columns, bytes from one column to the next, bytes of a pixel)"""
+    a = Assembler()
+    a.set_number(RAX, -1)
+    a.low_bits(RAX, R9)
+    a.mask_from(_TAIL, RAX)
+    row, pixel = range(2)
+    a.label(row)
+    a.scalar(asm.MOVE, R10, Mem(RSI))
+    a.scalar(asm.MOVE, R11, RCX)
+    a.label(pixel)
+    a.vector("load.u8", 0, Mem(R10), mask=_TAIL, zero=True, length=asm.QUARTER)
+    a.vector("store.u8", 0, Mem(RDX), mask=_TAIL, length=asm.QUARTER)
+    a.scalar(asm.ADD, R10, R8)
+    a.scalar(asm.ADD, RDX, R9)
+    a.with_number(5, R11, 1)
+    a.jump(pixel, asm.NOT_ZERO)
+    a.with_number(0, RSI, 8)
+    a.with_number(5, RDI, 1)
+    a.jump(row, asm.NOT_ZERO)
+    return _finished(a)
+
+
+# -- around the loops ---------------------------------------------------------------------------------------------------
+
+_SAVED = ((0x53,), (0x55,), (0x41, 0x54), (0x41, 0x55))  # push rbx, rbp, r12, r13
+_RESTORED = ((0x41, 0x5D), (0x41, 0x5C), (0x5D,), (0x5B,))
+
+
+def _begun(block: bool = False) -> Assembler:
+    """Code that begins: registers saved, the mask of the tail set, the bytes of a pixel in whole vectors in R9. `block`: R8 leads to the bytes of a pixel."""
+    a = Assembler()
+    for push in _SAVED:
+        a.raw(*push)
+    a.set_number(RAX, -1)
+    a.low_bits(RAX, R9)
+    a.mask_from(_TAIL, RAX)
+    a.scalar(asm.MOVE, R9, Mem(R8, 16) if block else R8)
+    a.with_number(4, R9, -_BYTES)
+    return a
+
+
+def _ended(a: Assembler) -> Any:
+    """The function, for code that was begun by `_begun`."""
+    for pop in _RESTORED:
+        a.raw(*pop)
+    return _finished(a)
+
+
+def _finished(a: Assembler) -> Any:
+    from penstock.ops.native.compiler import into_memory
+
+    a.raw(0xC5, 0xF8, 0x77, 0xC3)  # vzeroupper; ret
+    pointer, number = ctypes.c_void_p, ctypes.c_int64
+    return ctypes.CFUNCTYPE(None, number, pointer, pointer, pointer, pointer, number)(into_memory(a.finish()))

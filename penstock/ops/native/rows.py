@@ -1,0 +1,144 @@
+"""Rows of one matrix into rows of another, one after the other: result[ids[i]] = result[ids[i]] op rows[i].
+
+What segment sums, scatters and weighted counts have in common. NumPy's own way (`ufunc.at`, `reduceat`) takes several times as long for short rows.
+The order is that of the rows, so sums are rounded as in a plain loop.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from penstock.ops import native
+from penstock.ops.native import assembler as asm
+from penstock.ops.native.assembler import R8, R9, R10, R11, RAX, RCX, RDI, RDX, RSI, Assembler, Mem
+
+_OPS = {np.add: "add", np.multiply: "mul", np.maximum: "max", np.minimum: "min", np.subtract: "sub"}
+_TYPES = {np.dtype(np.float32): "f32", np.dtype(np.float64): "f64", np.dtype(np.int32): "i32", np.dtype(np.int64): "i64"}
+_TAIL, _BOTH = 1, 2  # k registers
+
+
+def can_fold(ufunc: Any, dtype: np.dtype) -> bool:
+    return ufunc in _OPS and dtype in _TYPES and native.available()
+
+
+def fold(ufunc: Any, result: np.ndarray, ids: np.ndarray, rows: np.ndarray, *, in_groups: bool = False) -> None:
+    """In place. `result` and `rows` are contiguous, of one type and equally wide; ids lie within the result. `in_groups`: equal ids stand together."""
+    ids = np.ascontiguousarray(ids, np.int64)
+    width = rows[0].size if len(rows) else 0
+    if not width:
+        return
+    if ids.min() < 0 or ids.max() >= len(result):  # nothing else would stop the loop from writing there
+        raise IndexError("an id is out of range")
+    lanes = 64 // result.itemsize
+    is_short = in_groups and width <= lanes
+    function = (_loop_over_groups if is_short else _loop)(_OPS[ufunc], _TYPES[result.dtype])
+    rest = width if is_short else width % lanes
+    function(len(ids), ids.ctypes.data, rows.ctypes.data, result.ctypes.data, width * result.itemsize, rest)
+
+
+def fold_sorted(ufunc: Any, result: np.ndarray, ids: np.ndarray, rows: np.ndarray) -> None:
+    """The same for ids that do not decrease, on several threads: no two of them have a row of the result in common."""
+    pieces = min(8, rows.size // _ELEMENTS)
+    if pieces < 2:
+        fold(ufunc, result, ids, rows, in_groups=True)
+        return
+    cuts = [0, *np.searchsorted(ids, ids[[len(ids) * i // pieces for i in range(1, pieces)]]).tolist(), len(ids)]
+    native.threads.parallel_for(pieces, lambda i: fold(ufunc, result, ids[cuts[i] : cuts[i + 1]], rows[cuts[i] : cuts[i + 1]], in_groups=True))
+
+
+_ELEMENTS = 1 << 16
+"""Elements that are worth a thread."""
+
+
+@cache
+def _loop(op: str, type: str) -> Any:
+    """f(n, ids, rows, result, bytes of a row, elements of a row beyond whole vectors)"""
+    a = Assembler()
+    a.set_number(RAX, -1)
+    a.low_bits(RAX, R9)
+    a.mask_from(_TAIL, RAX)
+    a.scalar(asm.MOVE, R10, R8)
+    a.with_number(4, R10, -64)  # bytes in whole vectors
+    row, vector, tail = range(3)
+    a.label(row)
+    a.scalar(asm.MOVE, RAX, Mem(RSI))
+    a.scalar(asm.MULTIPLY, RAX, R8)
+    a.scalar(asm.ADD, RAX, RCX)
+    a.scalar(asm.SUB, R11, R11)
+    a.label(vector)
+    a.scalar(asm.CMP, R11, R10)
+    a.jump(tail, asm.ABOVE_EQUAL)
+    old, new = Mem(RAX, index=R11), Mem(RDX, index=R11)
+    a.vector(f"load.{type}", 0, old)
+    a.vector(f"load.{type}", 1, new)
+    _combine(a, op, type)
+    a.vector(f"store.{type}", 2, old)
+    a.with_number(0, R11, 64)
+    a.jump(vector)
+    a.label(tail)
+    a.vector(f"load.{type}", 0, old, mask=_TAIL, zero=True)
+    a.vector(f"load.{type}", 1, new, mask=_TAIL, zero=True)
+    _combine(a, op, type)
+    a.vector(f"store.{type}", 2, old, mask=_TAIL)
+    a.with_number(0, RSI, 8)
+    a.scalar(asm.ADD, RDX, R8)
+    a.with_number(5, RDI, 1)
+    a.jump(row, asm.NOT_ZERO)
+    a.raw(0xC5, 0xF8, 0x77, 0xC3)  # vzeroupper; ret
+    return _function(a)
+
+
+@cache
+def _loop_over_groups(op: str, type: str) -> Any:
+    """The same for rows of at most one vector; the row of the result stays in a register as long as the id does."""
+    a = Assembler()
+    a.set_number(RAX, -1)
+    a.low_bits(RAX, R9)
+    a.mask_from(_TAIL, RAX)
+    row, same = range(2)
+
+    def take(id: int) -> None:
+        a.scalar(asm.MOVE, R10, id)
+        a.scalar(asm.MULTIPLY, R10, R8)
+        a.scalar(asm.ADD, R10, RCX)
+        a.vector(f"load.{type}", 0, Mem(R10), mask=_TAIL, zero=True)
+        a.scalar(asm.MOVE, R11, id)
+
+    a.scalar(asm.MOVE, RAX, Mem(RSI))
+    take(RAX)
+    a.label(row)
+    a.scalar(asm.MOVE, RAX, Mem(RSI))
+    a.scalar(asm.CMP, RAX, R11)
+    a.jump(same, asm.ZERO)
+    a.vector(f"store.{type}", 0, Mem(R10), mask=_TAIL)
+    take(RAX)
+    a.label(same)
+    a.vector(f"load.{type}", 1, Mem(RDX), mask=_TAIL, zero=True)
+    _combine(a, op, type)
+    a.vector(f"load.{type}", 0, 2)
+    a.with_number(0, RSI, 8)
+    a.scalar(asm.ADD, RDX, R8)
+    a.with_number(5, RDI, 1)
+    a.jump(row, asm.NOT_ZERO)
+    a.vector(f"store.{type}", 0, Mem(R10), mask=_TAIL)
+    a.raw(0xC5, 0xF8, 0x77, 0xC3)  # vzeroupper; ret
+    return _function(a)
+
+
+def _function(a: Assembler) -> Any:
+    from penstock.ops.native.compiler import into_memory
+
+    pointer, number = ctypes.c_void_p, ctypes.c_int64
+    return ctypes.CFUNCTYPE(None, number, pointer, pointer, pointer, number, number)(into_memory(a.finish()))
+
+
+def _combine(a: Assembler, op: str, type: str) -> None:
+    """zmm2 = zmm0 op zmm1; extremes are NaN where one of them is, as NumPy's (the instruction gives the second operand)."""
+    a.vector(f"{op}.{type}", 2, 0, 1)
+    if op in ("max", "min") and type[0] == "f":
+        a.vector(f"cmp.{type}", _BOTH, 0, 0, immediate=asm.UNORDERED)
+        a.vector(f"load.{type}", 2, 0, mask=_BOTH)
