@@ -47,7 +47,8 @@ def sparse_groups(indices: Any, values: Any, shape: Any, validate: bool) -> tupl
         rows, values = rows[order], values[order]
     starts = np.flatnonzero(np.append(True, rows[1:] != rows[:-1])).tolist() if len(rows) else []
     members = values.tolist()
-    groups = {row: set(members[a:b]) for row, a, b in zip(rows[starts].tolist(), starts, [*starts[1:], len(members)], strict=True)}
+    ends = [*starts, len(members)][1:]
+    groups = {row: set(members[a:b]) for row, a, b in zip(rows[starts].tolist(), starts, ends, strict=True)}
     return groups, tuple(sizes[:-1])
 
 
@@ -139,7 +140,8 @@ op("DenseToSparseSetOperation(set1: T, set2_indices: int64, set2_values: T, set2
 op("SparseToSparseSetOperation(set1_indices: int64, set1_values: T, set1_shape: int64, set2_indices: int64, set2_values: T, set2_shape: int64)"
    + _HEAD,
    shape=sparse_sparse_shape, numpy=sparse_sparse_kernel, grad=NOT_DIFFERENTIABLE,
-   samples=[dict(set_operation=name, **_SPARSE_A, **_SPARSE_B) for name in _NAMES])  # fmt: skip
+   samples=[dict(set_operation=name, **_SPARSE_A, **_SPARSE_B) for name in _NAMES]
+   + [dict(set_operation="union", set1_indices=arr(np.zeros((0, 2), np.int64)), set1_values=arr(np.zeros(0, np.int64)), set1_shape=arr([3, 4]), **_SPARSE_B)])  # fmt: skip
 op("SetSize(set_indices: int64, set_values: T, set_shape: int64) -> (size: int32) [validate_indices: bool = true; " + _TYPES,
    shape=unknown, numpy=size_kernel, grad=NOT_DIFFERENTIABLE,
    samples=[dict(set_indices=arr([[0, 0], [0, 1], [2, 0]]), set_values=arr([1, 1, 2]), set_shape=arr([3, 2]))],
