@@ -111,6 +111,10 @@ _EXACT = 1 << 51
 """Quotients of whole numbers up to here come out right if they are taken in float64 and cut off: they are no nearer to the next whole number than that."""
 
 
+def _are_exact(x: np.ndarray) -> bool:
+    return bool(-_EXACT < x.min() and x.max() < _EXACT)
+
+
 def in_doubles(formula: Any) -> Any:
     """A kernel for integers that are divided one by one: in float64 where that is exact, by a loop in machine code. NumPy divides twice as slowly,
     but quickly by a single number."""
@@ -118,7 +122,7 @@ def in_doubles(formula: Any) -> Any:
 
     def with_loop(plain: Any) -> Any:
         def kernel(x: Any, y: Any) -> Any:
-            if x.size >= native.SMALL and x.shape == y.shape and (x.dtype == np.int32 or (x.dtype == np.int64 and -_EXACT < x.min() and x.max() < _EXACT)):
+            if x.size >= native.SMALL and x.shape == y.shape and (x.dtype == np.int32 or (x.dtype == np.int64 and _are_exact(x) and _are_exact(y))):
                 found = loop.run(x, y)
                 if found is not None:
                     return found

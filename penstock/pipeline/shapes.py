@@ -5,7 +5,8 @@
 A program says `[None, 784]` and feeds the same size again and again. For steps of that size its graph is as good as one that says
 `[128, 784]`: shapes are constants, gradients need not find out at run time what was broadcast, and code knows how large arrays are.
 Nothing is believed that does not follow from the arguments: the ops' own rules are applied to whatever depends on them, and what somebody
-has claimed of a tensor (`set_shape`) stays as it is.
+has claimed of a tensor (`set_shape`) stays as it is. Where that turns out to be wrong, there is no such graph (`Contradiction`): its nodes, which go by
+the shapes that they get, may work all the same.
 
 Loops: a variable of a loop is assumed to have the shape that it begins with. If a round would give it another one, the assumption is dropped as
 far as it was wrong, until the assumptions of all loops are met by their own rounds.
@@ -18,12 +19,17 @@ from collections.abc import Sequence
 from penstock.graph.ir import Dims, Graph, Operation, Tensor
 from penstock.graph.rewrite import Copier, topological
 from penstock.graph.shape_inference import inferred_dims
+from penstock.shapes import format_dims
 
 EXACT = "_exact_shape"
 """Attribute of an `_Arg` whose shape is not a promise of the client's: only such values come in."""
 _NEXT = ("NextIteration", "RefNextIteration")
 _PASSES = frozenset(("Enter", "RefEnter", "Identity", "RefIdentity"))
 MOST_ROUNDS = 8
+
+
+class Contradiction(Exception):
+    """The arguments' shapes are at odds with what is claimed of a tensor."""
 
 
 def refine(graph: Graph, shapes: Sequence[Dims]) -> Graph:
@@ -50,6 +56,7 @@ def refine(graph: Graph, shapes: Sequence[Dims]) -> Graph:
             break
         for tensor, dims in before.items():
             tensor.dims = dims
+            tensor.__dict__.pop("_known", None)  # a value that was found by way of the assumption (`constant.known_value`)
     return new
 
 
@@ -83,11 +90,11 @@ def _infer(op: Operation, before: dict[Tensor, Dims], assumed: dict[Operation, D
 
 
 def _refined(old: Dims, new: Dims) -> Dims:
-    """`old` with what `new` knows beside it; `old` if they contradict each other."""
+    """`old` with what `new` knows beside it."""
     if old is None or new is None:
         return new if old is None else old
     if len(old) != len(new) or any(a is not None and b is not None and a != b for a, b in zip(old, new)):
-        return old
+        raise Contradiction(f"{format_dims(old)} is claimed, {format_dims(new)} follows")
     return tuple(b if a is None else a for a, b in zip(old, new))
 
 

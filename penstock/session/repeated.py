@@ -21,6 +21,7 @@ from penstock.engines.turns import beside
 from penstock.engines.xla.backend import is_deterministic
 from penstock.graph import spec
 from penstock.graph.ir import Graph
+from penstock.pipeline.shapes import Contradiction
 from penstock.runtime.executor.compiled import OFF, mode
 from penstock.runtime.threads import run_blocking
 from penstock.shapes import is_fully_defined
@@ -93,6 +94,8 @@ class Repeated:
         try:
             with beside():
                 self.forms[key] = prepared.runtime.prepare_for(prepared.signature, shapes)
+        except Contradiction:
+            return  # the executors for any shape go on
         except Exception:
             if spec.enabled:
                 raise

@@ -1,9 +1,10 @@
 """Static shapes that follow from the shapes of arguments."""
 
 import numpy as np
+import pytest
 
 import penstock as tf
-from penstock.pipeline.shapes import refine
+from penstock.pipeline.shapes import Contradiction, refine
 
 
 def refined(fetches, feeds, shapes):
@@ -89,3 +90,22 @@ def test_reductions_along_no_axis_are_left_out():
         nodes = {op.type for part in sess.explain(y, [x]).partitions.values() for op in part}
         assert not nodes & {"Sum", "Max", "Mean"}
         np.testing.assert_array_equal(sess.run(y, {x: values}), values + values * values)
+
+
+def test_values_that_were_found_by_an_assumption_go_with_it():
+    """The shape of what a loop makes is known in the first attempt only; nothing may remember it."""
+    x = tf.placeholder(tf.float32, [None, None])
+    _, rest = tf.while_loop(
+        lambda i, r: i < 2, lambda i, r: (i + 1, r[1:]), [0, x], shape_invariants=[tf.TensorShape([]), tf.TensorShape([None, None])]
+    )
+    filled = tf.broadcast_to(tf.reduce_sum(rest), tf.shape(rest), name="filled")
+    found = refined(filled, [x], [(5, 4)])
+    assert found["filled"] in (None, (None, None), (None, 4))
+
+
+def test_a_wrong_claim_ends_it():
+    x = tf.placeholder(tf.float32, [None, None])
+    y = tf.square(x)
+    y.set_shape([3, 5])
+    with pytest.raises(Contradiction):
+        refined(tf.identity(y), [x], [(3, 4)])

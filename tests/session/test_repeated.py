@@ -146,3 +146,14 @@ def test_deterministic_sessions_and_switched_off_code_stay_as_they_are(monkeypat
             m.setenv(name, value)
             sess.run(x * 2.0, {x: [1.0]})
             assert watched(sess) is None
+
+
+def test_a_wrong_claim_about_a_shape_does_not_fail_later(monkeypatch):
+    monkeypatch.setenv("PENSTOCK_SHAPES", "eager")
+    x = tf.placeholder(tf.float32, [None, None])
+    y = x * 2.0
+    y.set_shape([3, 5])
+    flat = tf.reshape(y, [-1]) * 2.0
+    with tf.Session() as sess:
+        for _ in range(2):
+            np.testing.assert_array_equal(sess.run(flat, {x: np.ones((3, 4))}), np.full(12, 4.0))
