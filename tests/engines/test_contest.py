@@ -5,10 +5,9 @@ from typing import Any
 
 import pytest
 
-from penstock.engines import trials
 from penstock.engines.xla import hot
 from penstock.engines.xla.hot import Contest, Contests
-from penstock.runtime.executor.compiled import Rival
+from penstock.runtime.executor.compiled import Final
 
 
 class _Program:
@@ -67,44 +66,33 @@ class _Part(_Program):
     TRIALS = 8
 
 
-def test_forms_have_their_turns_until_one_has_won():
-    contest = Contest()
-    part: Any = _Part()
-    for turn in range(16):
-        assert contest.choice is None
-        form = "xla" if turn & 2 else "host"
-        contest.record(form, 90 if form == "xla" else 100, part)
-    assert contest.choice == "xla" and contest.turn == 16
-    contest.record("xla", 1, part)
-    assert contest.ratios == [0.9]
+class _Thing:
+    def __init__(self, **values: Any) -> None:
+        self.__dict__.update(values)
 
 
-def test_a_trial_lasts_to_the_end_of_its_own_step():
-    taken: list[Any] = []
-    outer = trials.opened()
-    assert not outer
-    trials.begin("outer", "host", lambda ns: taken.append(("outer", ns)))
-    trials.begin("inner", "xla", lambda ns: taken.append(("inner", ns)))  # a function that the step calls
-    trials.settle(outer, 1, True)
-    trials.settle(outer, 0, True)
-    assert [name for name, _ in taken] == ["inner", "outer"] and taken[0][1] <= taken[1][1] and not outer
+def _final(first_takes: int, second_takes: int, parts: list[Any]) -> tuple[Any, Any, Any]:
+    """Steps of what is in place; which program that is in the end."""
+    first, second = (_Thing(final=None, takes=n) for n in (first_takes, second_takes))
+    compiler: Any = _Thing(program=second)
+    second.final = Final(compiler, first, second, parts)  # type: ignore[arg-type]
+    for i in range(100):
+        program = compiler.program
+        if program.final is not None:
+            program.final.after(program, program.takes + i % 3)
+    return compiler.program, first, second
 
 
-def test_a_step_that_fails_says_nothing_about_its_time():
-    taken: list[int] = []
-    trials.begin("step", "host", taken.append)
-    trials.settle(trials.opened(), 0, False)
-    assert not taken and not trials.opened()
+@pytest.mark.parametrize(("first_takes", "second_takes"), [(100, 90), (90, 100)])
+def test_whole_steps_decide_between_code_with_and_without_parts_for_xla(first_takes, second_takes):
+    winner, first, second = _final(first_takes, second_takes, [_Thing(is_settled=True)])
+    assert winner is (second if second_takes < first_takes else first)
+    assert first.final is None and second.final is None
 
 
-def test_the_first_program_comes_back_if_all_parts_have_lost():
-    compiler: Any = SimpleNamespace(program="second")
-    won, lost = SimpleNamespace(has_lost=False), SimpleNamespace(has_lost=True)
-    first: Any = "first"
-    Rival(compiler, first, [lost, won]).reconsider()
-    assert compiler.program == "second"
-    Rival(compiler, first, [lost, lost]).reconsider()
-    assert compiler.program == "first"
+def test_there_is_no_final_while_parts_are_on_trial():
+    winner, _, second = _final(1, 100, [_Thing(is_settled=True), _Thing(is_settled=False)])
+    assert winner is second
 
 
 def test_a_program_whose_shapes_keep_changing_leaves_the_compiler_pauses(monkeypatch):

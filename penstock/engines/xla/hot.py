@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from penstock.engines import trials
 from penstock.engines.xla import backend
 from penstock.engines.xla.device import ALONE, ALONE_IN_A_LIST, Changed, DeviceProgram, Plan, in_one_go
 from penstock.engines.xla.pace import TooLong, run
@@ -19,7 +18,6 @@ from penstock.engines.xla.program import MOST_SHAPES, Compiled, Given, Program
 from penstock.graph import spec
 from penstock.ops.bundles import Bundle, HeldRef, hold, put_raw, untied
 from penstock.ops.resources import Ref
-from penstock.shapes import is_fully_defined
 
 _HOST, _XLA = "host", "xla"
 PAUSE = 10
@@ -39,7 +37,8 @@ class Contest:
     """Two forms of one segment for one combination of shapes. `choice` is None until one has won.
 
     Times are the best of a few steps, taken within a moment in which the machine may have been busy with something else. So a result that is
-    close is looked at again later, and the middle one of three looks stays. They last to the end of the step (see `engines.trials`).
+    close is looked at again later, and the middle one of three looks stays. What the parts of a
+    step do to each other shows in whole steps only, which have the last word (`runtime.executor.compiled.Final`).
     """
 
     __slots__ = ("choice", "form", "python", "ratios", "rest", "turn", "xla")
@@ -68,18 +67,6 @@ class Contest:
         self.choice = _XLA if ordered[(n - 1) // 2] + ordered[n // 2] < 2 else _HOST
         self.rest = self.RESTS[n - 1] if n < self.LOOKS and 0.5 < self.ratios[-1] < 2 else 0
         backend.log.debug("%s: Python %.0f us, XLA %.0f us", program.describe(), self.python / 1e3, self.xla / 1e3)
-
-    def record(self, form: str, ns: int, program: HotProgram) -> None:
-        """A form had its turn; from its beginning to the end of the step it took that long."""
-        if self.choice is not None:
-            return
-        if form is _XLA:
-            self.xla = min(self.xla, ns)
-        else:
-            self.python = min(self.python, ns)
-        self.turn += 1
-        if self.is_over(program.TRIALS):
-            self.decide(program)
 
     def reopen(self) -> None:
         """Another look, unless something has gone wrong with XLA's form meanwhile."""
@@ -169,16 +156,17 @@ class HotProgram(Program):
     """A segment on a CPU: runs as generated Python until XLA's form is compiled, then both are timed, and the faster one stays."""
 
     reports = True
-    TRIALS = 8
+    TRIALS = 7
 
     def __init__(self, *args: Any, eager: bool = False) -> None:
         super().__init__(*args)
         self.contests = Contests(eager)
 
     @property
-    def has_lost(self) -> bool:
-        """Whether XLA will never compute it: all shapes are known, so that there is one contest, and Python has won it."""
-        return all(is_fully_defined(t.dims) for t in self.inputs) and all(c.choice is _HOST and c.rest <= 0 for c in self.contests.values())
+    def is_settled(self) -> bool:
+        """Whether it is known for now who computes it: there is one contest at most, since shapes do not change, and one form has won."""
+        contests = self.contests
+        return len(contests) <= 1 and all(contest.choice is not None for contest in contests.values())
 
     def __call__(self, ctx: Any, stop: Any, *inputs: Any) -> tuple:
         values = [value.peek() if isinstance(value, Ref) else value for value in inputs]
@@ -230,14 +218,17 @@ class HotProgram(Program):
         return done[0]
 
     def _trial(self, contest: Contest, ctx: Any, stop: Any, inputs: tuple, values: list[Any]) -> tuple:
-        going_on = trials.opened()
-        if not going_on:
-            # Two steps with one form, then two with the other: the first of them pays for the change.
-            form = _XLA if contest.turn & 2 else _HOST
-            trials.begin(contest, form, lambda ns: contest.record(form, ns, self))
-        else:  # that of another part of the step, or an earlier round of a loop around this one
-            form = going_on[-1].form if going_on[-1].owner is contest else _HOST
-        return self._through_xla(contest.form, values, stop) if form is _XLA else self.host(ctx, stop, *inputs)
+        start = time.perf_counter_ns()
+        if contest.turn & 1:
+            result = self._through_xla(contest.form, values, stop)
+            contest.xla = min(contest.xla, time.perf_counter_ns() - start)
+        else:
+            result = self.host(ctx, stop, *inputs)
+            contest.python = min(contest.python, time.perf_counter_ns() - start)
+        contest.turn += 1
+        if contest.is_over(self.TRIALS):
+            contest.decide(self)
+        return result
 
 
 class HotStateProgram(DeviceProgram):
@@ -246,8 +237,8 @@ class HotStateProgram(DeviceProgram):
 
     reports = True
     TRIALS = 8
-    has_lost = False
-    """It is the whole step, and needs nobody to take its place: see `_lost`."""
+    is_settled = False
+    """It is the whole step, and needs no final: see `_lost`."""
     _held: type[HeldRef] = HeldRef
     packs = False
     _watched: Contest | None = None

@@ -15,14 +15,13 @@ import re
 import weakref
 from collections.abc import Callable, Sequence
 from time import perf_counter_ns as clock
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from penstock import errors
 from penstock.engines.python import parallel
 from penstock.engines.python.code import Blame, Cancelled, Code
 from penstock.engines.python.codegen import generate
 from penstock.engines.python.structure import PASSES_ON, Unstructured, structure
-from penstock.engines.trials import opened, settle
 from penstock.engines.turns import beside
 from penstock.engines.xla.backend import is_deterministic, to_host
 from penstock.graph import spec
@@ -80,7 +79,7 @@ _NEVER = _Never()
 class CompiledProgram:
     """A partition as one generated function, or several joined ones: then `devices` are theirs."""
 
-    __slots__ = ("code", "devices", "n_args", "rival", "stale", "watch", "writes")
+    __slots__ = ("code", "devices", "final", "n_args", "stale", "watch", "writes")
 
     def __init__(self, code: Code, n_args: int, devices: Sequence[Device] | None = None, nodes: Sequence[Any] = ()) -> None:
         self.code = code
@@ -89,7 +88,7 @@ class CompiledProgram:
         self.devices = devices
         self.watch: HotWatch | None = None
         self.stale: Compiler | None = None
-        self.rival: Rival | None = None
+        self.final: Final | None = None
 
     def run(self, step: Any, device: Device) -> None:
         """Runs the step: arguments out of its call frame, results into it. Raises the first error."""
@@ -101,11 +100,8 @@ class CompiledProgram:
         ctx: Any = None
         if code.needs_ctx:
             ctx = OpContext(step, device) if self.devices is None else [OpContext(step, d) for d in self.devices]
-        watch = self.watch
-        start = 0 if watch is None else clock()
-        going_on = opened()
-        before = len(going_on)
-        results: Any = None
+        watch, final = self.watch, self.final
+        start = 0 if watch is None and final is None else clock()
         token = enter()
         try:
             if self.writes:
@@ -120,10 +116,8 @@ class CompiledProgram:
             raise told from told.__cause__
         finally:
             leave(token)
-            if len(going_on) > before:
-                settle(going_on, before, results is not None)
-                if self.rival is not None:
-                    self.rival.reconsider()
+        if final is not None:
+            final.after(self, clock() - start)
         if watch is not None:
             watch.spent += clock() - start
             if watch.spent > HOT_NS:
@@ -179,17 +173,39 @@ def _wrong_number(error: ValueError, op: Operation) -> errors.InternalError | No
     return errors.InternalError(f"The kernel of {op.type} gave {number} outputs; {len(op.outputs)} were expected")
 
 
-class Rival(NamedTuple):
-    """What was there before a program that hands parts to XLA. It comes back if XLA computes none of them faster: as a whole, code needs no calls between
-    its parts, and writes into what is not needed any more."""
+class Final:
+    """Which of two programs stays: `first`, or `second`, which hands parts to XLA. Each part has been tried against its own generated code by then, but a part that
+    is quick itself may cost the rest of the step more than it gains: its results lie in the caches of another core, code that is cut into parts has calls between them and
+    writes into less of what is not needed any more. So whole steps decide, two of each program in turn: the first of them pays for the change.
 
-    compiler: Compiler
-    first: CompiledProgram
-    parts: Sequence[Any]
+    turns     steps of the final so far; None while parts are on trial
+    best      the quickest step of each program, in ns
+    """
 
-    def reconsider(self) -> None:
-        if all(part.has_lost for part in self.parts):
-            self.compiler.program = self.first
+    __slots__ = ("_compiler", "_first", "_parts", "_second", "best", "turns")
+    TURNS = 32
+
+    def __init__(self, compiler: Compiler, first: CompiledProgram, second: CompiledProgram, parts: Sequence[Any]) -> None:
+        self._compiler, self._first, self._second, self._parts = compiler, first, second, parts
+        self.turns: int | None = None
+        self.best: dict[CompiledProgram, float] = {first: float("inf"), second: float("inf")}
+
+    def after(self, program: CompiledProgram, ns: int) -> None:
+        """A step of one of the two took so long."""
+        turns = self.turns  # steps of other threads may end meanwhile; one more or less does no harm
+        if turns is None:
+            if all(part.is_settled for part in self._parts):
+                self.turns = 0
+                self._first.final = self
+            return
+        self.best[program] = min(self.best[program], ns)
+        self.turns = turns + 1
+        if self.turns < self.TURNS:
+            self._compiler.program = self._first if self.turns & 2 else self._second
+            return
+        self._first.final = self._second.final = None
+        self._compiler.program = winner = min(self.best, key=self.best.__getitem__)
+        _log.debug("Whole steps: %.0f us, with parts by XLA %.0f us; %s stay", *(ns / 1e3 for ns in self.best.values()), "the latter" if winner is self._second else "the former")
 
 
 class Compiler:
@@ -246,8 +262,8 @@ class Compiler:
         """Puts a program in the first one's place that hands parts to `offload`, if that takes any."""
         program = self._written(offload)
         if offload.programs:
-            if self.program is not None:
-                program.rival = Rival(self, self.program, offload.programs)
+            if self.program is not None and not offload.eager:
+                program.final = Final(self, self.program, program, offload.programs)
             self.program = program
             self.is_hot = True
 
@@ -390,15 +406,7 @@ class RegionKernel:
                 self._watch = None
                 watch.begin()
             return results
-        going_on = opened()
-        before = len(going_on)
-        is_whole = False
-        try:
-            results = code.run(ctx, inputs, stop)
-            is_whole = True
-        finally:
-            if len(going_on) > before:
-                settle(going_on, before, is_whole)
+        results = code.run(ctx, inputs, stop)
         if self._offload is not None and self._offload.is_stale:
             self._offload.is_stale = False
             self.code = self._generated(self._offload)
