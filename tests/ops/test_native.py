@@ -210,6 +210,14 @@ def test_quotients_of_integers(dtype):
     np.testing.assert_array_equal(arithmetic.truncated_quotient(x, y), floor + ((floor < 0) & (remainder != 0)))
 
 
+def test_remainders_by_large_numbers_stay_exact():
+    """The dividends fit into a double, the divisors do not."""
+    x = np.resize(np.array([-1, 1, -7, 2**50]), 200)
+    y = np.resize(np.array([2**53 + 1, 2**62 + 1, -(2**63), 2**63 - 1, -(2**54) - 3]), 200)
+    np.testing.assert_array_equal(arithmetic.floored_remainder(x, y), x % y)
+    np.testing.assert_array_equal(arithmetic.truncated_remainder(x, y), np.fmod(x, y))
+
+
 def test_large_quotients_stay_exact():
     x, y = np.full(100, 2**62 + 1), np.full(100, 3)
     np.testing.assert_array_equal(arithmetic.floor_of_quotient(x, y), x // y)
