@@ -2,6 +2,9 @@
 
 A thread that computes in Python gives the interpreter's lock away only every 5 ms, so that a step of 100 us whose kernels let go of the lock
 would wait 5 ms for each. While such work is under way (`beside`), turns are short.
+
+They are also shorter than most steps: who waits for the lock asks for it only when it has not been let go of for a turn's length. A step that lets go once every 190 us, for a moment in
+which nobody else wakes up in time, would never be asked with turns of 200 us, and the work beside it came to 7 % of a core.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ import sys
 import threading
 from collections.abc import Iterator
 
-SHORT = 0.0002
+SHORT = 0.00005
 _lock = threading.Lock()
 _active = 0
 _before = 0.0
