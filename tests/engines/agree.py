@@ -243,7 +243,8 @@ def outcomes(program: Program, mode: Mode) -> list[Outcome]:
             sess.run(program.init)
         except errors.OpError as error:  # a graph that cannot be placed fails at once, whatever is run
             return [Outcome("init", _failure(error), [])]
-        step = {"run": _step_of_run, "callable": _step_of_callables, "threads": _step_of_threads}[mode.how](sess, options)
+        threads = functools.partial(_step_of_threads, has_xla="PENSTOCK_XLA" in mode.env)
+        step = {"run": _step_of_run, "callable": _step_of_callables, "threads": threads}[mode.how](sess, options)
         for run in program.runs:
             values: Any
             try:
@@ -274,7 +275,7 @@ def _step_of_callables(sess: Any, options: Any) -> Step:
     return step
 
 
-def _step_of_threads(sess: Any, options: Any) -> Step:
+def _step_of_threads(sess: Any, options: Any, has_xla: bool) -> Step:
     """Two threads: a run that changes nothing takes place on both of them several times at once, and all must give the same; others alternate."""
     count = itertools.count()
     pools = [ThreadPoolExecutor(1), ThreadPoolExecutor(1)]
@@ -287,7 +288,7 @@ def _step_of_threads(sess: Any, options: Any) -> Step:
         found = [values for future in both for values in future.result(SECONDS)]
         for other in found[1:]:
             for fetch, a, b in zip(run.fetches, found[0], other):
-                text = difference(_coarse(a), _coarse(b), False)
+                text = difference(_coarse(a), _coarse(b), False) if has_xla else difference(a, b, False)
                 if text is not None:
                     raise AssertionError(f"threads of one session: {getattr(fetch, 'name', fetch)}: {text}")
         return found[-1]

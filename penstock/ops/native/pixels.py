@@ -115,13 +115,7 @@ def _mix(has_whole: bool, rest: int) -> Any:
     a.scalar(asm.MOVE, RBP, Mem(RBX, 8))
     a.vector("broadcast.f32", across, Mem(RBX, 16))
     if has_whole:
-        a.scalar(asm.MOVE, R13, R9)
-        a.label(vector)
-        one()
-        for register in (RAX, RBP, RDX):
-            a.with_number(0, register, _BYTES)
-        a.with_number(5, R13, _BYTES)
-        a.jump(vector, asm.NOT_ZERO)
+        _vectors(a, vector, one)
     if rest:
         a.label(tail)
         one(mask=_TAIL, length=_length(rest))
@@ -133,6 +127,17 @@ def _mix(has_whole: bool, rest: int) -> Any:
     a.with_number(5, RDI, 1)
     a.jump(row, asm.NOT_ZERO)
     return _ended(a)
+
+
+def _vectors(a: Any, label: int, one: Any) -> None:
+    """`one()` for each whole vector of a pixel: RAX, RBP and RDX go on with them, R9 has their bytes."""
+    a.scalar(asm.MOVE, R13, R9)
+    a.label(label)
+    one()
+    for register in (RAX, RBP, RDX):
+        a.with_number(0, register, _BYTES)
+    a.with_number(5, R13, _BYTES)
+    a.jump(label, asm.NOT_ZERO)
 
 
 def unmix(rows: np.ndarray, depth: int) -> None:
@@ -185,13 +190,7 @@ def _unmix(has_whole: bool, rest: int) -> Any:
     a.scalar(asm.ADD, RDX, RCX)
     shares(left, right, Mem(RBX, 16))
     if has_whole:
-        a.scalar(asm.MOVE, R13, R9)
-        a.label(vector)
-        one()
-        for register in (RAX, RBP, RDX):
-            a.with_number(0, register, _BYTES)
-        a.with_number(5, R13, _BYTES)
-        a.jump(vector, asm.NOT_ZERO)
+        _vectors(a, vector, one)
     if rest:
         a.label(done)
         one(mask=_TAIL, length=_length(rest))

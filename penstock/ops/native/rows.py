@@ -54,13 +54,19 @@ _ELEMENTS = 1 << 16
 """Elements that are worth a thread."""
 
 
-@cache
-def _loop(op: str, type: str) -> Any:
-    """f(n, ids, rows, result, bytes of a row, elements of a row beyond whole vectors)"""
+def _begun() -> Assembler:
+    """With a mask for the R9 elements of a row beyond whole vectors."""
     a = Assembler()
     a.set_number(RAX, -1)
     a.low_bits(RAX, R9)
     a.mask_from(_TAIL, RAX)
+    return a
+
+
+@cache
+def _loop(op: str, type: str) -> Any:
+    """f(n, ids, rows, result, bytes of a row, elements of a row beyond whole vectors)"""
+    a = _begun()
     a.scalar(asm.MOVE, R10, R8)
     a.with_number(4, R10, -64)  # bytes in whole vectors
     row, vector, tail = range(3)
@@ -95,10 +101,7 @@ def _loop(op: str, type: str) -> Any:
 @cache
 def _loop_over_groups(op: str, type: str) -> Any:
     """The same for rows of at most one vector; the row of the result stays in a register as long as the id does."""
-    a = Assembler()
-    a.set_number(RAX, -1)
-    a.low_bits(RAX, R9)
-    a.mask_from(_TAIL, RAX)
+    a = _begun()
     row, same = range(2)
 
     def take(id: int) -> None:
