@@ -17,9 +17,10 @@ from penstock import dtypes
 from penstock.api.export import export, export_value
 from penstock.graph import defaults
 from penstock.graph.convert import convert_to_tensor, register_tensor_conversion_function
-from penstock.graph.ir import Graph, Operation, Tensor, TensorReference
+from penstock.graph.ir import Graph, Operation, Tensor
 from penstock.graph.keys import GraphKeys
 from penstock.graph.raw import raw
+from penstock.graph.tensor import TensorReference
 from penstock.shapes import TensorShape, dims_of
 
 export_value("GraphKeys", GraphKeys)

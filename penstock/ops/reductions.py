@@ -173,9 +173,11 @@ def euclidean_norm_grad(g: Any, op: Any, dy: Any) -> list[Any]:
 
 
 def sum_kernel(x: Any, axes: Any, *, keep_dims: bool) -> Any:
-    if x.dtype in NARROW:
-        return np.add.reduce(x, axis=axes_tuple(x, axes), dtype=np.float32, keepdims=keep_dims).astype(x.dtype)
     axis = axes_tuple(x, axes)
+    if not axis:
+        return x.copy()  # nothing is added up: -0.0 stays, where a sum from 0 would lose its sign
+    if x.dtype in NARROW:
+        return np.add.reduce(x, axis=axis, dtype=np.float32, keepdims=keep_dims).astype(x.dtype)
     total = reduce_short_rows(np.add, x, axis, keep_dims)
     return np.add.reduce(x, axis=axis, dtype=x.dtype, keepdims=keep_dims) if total is None else total
 
@@ -188,6 +190,8 @@ def prod_kernel(x: Any, axes: Any, *, keep_dims: bool) -> Any:
 
 def mean_kernel(x: Any, axes: Any, *, keep_dims: bool) -> Any:
     axis = axes_tuple(x, axes)
+    if not axis:
+        return x.copy()
     count = 1
     for a in axis:
         count *= x.shape[a]

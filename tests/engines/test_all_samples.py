@@ -15,7 +15,8 @@ import penstock as tf
 from penstock import errors
 from penstock.graph.opdef import OPS
 from penstock.ops.cases import cases, sampled_ops
-from tests.engines.agree import MODES, difference, setting
+from tests.engines.agree import difference
+from tests.engines.modes import MODES, setting
 from tests.ops.test_samples import build
 from tests.random_graphs.kernels import LEFT_OUT
 

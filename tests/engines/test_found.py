@@ -8,7 +8,7 @@ import pytest
 
 import penstock as tf
 from penstock import errors
-from tests.engines.agree import MODES, setting
+from tests.engines.modes import MODES, setting
 
 WAYS = ["off", "eager", "tiled", "warm", "parts", "deadline", "small", "small onednn", *(["all"] if importlib.util.find_spec("jax") else [])]
 

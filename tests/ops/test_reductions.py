@@ -154,3 +154,9 @@ def test_sparse_segments():
     assert isinstance(sparse, tf.IndexedSlices)
     value = run(sparse)
     assert value.indices.tolist() == [0, 2] and value.values.tolist() == [[0.5, 0.5], [1.5, 1.5]]
+
+
+def test_of_no_axes_nothing_is_added_up():
+    x, axes = tf.placeholder(tf.float32, [None]), tf.placeholder(tf.int32, [None])
+    for y in (tf.reduce_sum(x, axes), tf.reduce_mean(x, axes), tf.reduce_prod(x, axes), tf.reduce_sum(tf.reshape(x, [2, 1]), [])):
+        assert np.signbit(run(y, {x: [-0.0, 0.0], axes: []})).ravel().tolist() == [True, False]

@@ -240,7 +240,7 @@ def _reduction(op: Operation, inputs: Sequence[str], axes: Any, name_of: Callabl
         return None
     rank = len(x.dims)
     chosen = [int(a) for a in np.ravel(axes)]
-    if not rank or any(not -rank <= a < rank for a in chosen):
+    if not chosen or any(not -rank <= a < rank for a in chosen):  # of no axes: the kernel keeps the sign of -0.0
         return None
     chosen = [a % rank for a in chosen]
     if len(set(chosen)) != len(chosen) or (
