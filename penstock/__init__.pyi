@@ -590,8 +590,8 @@ from penstock.graph.defaults import reset_default_graph as reset_default_graph
 from penstock.graph.importer import import_graph_def as import_graph_def
 from penstock.graph.ir import Graph as Graph
 from penstock.graph.ir import Operation as Operation
-from penstock.graph.ir import Tensor as Tensor
 from penstock.graph.keys import GraphKeys as GraphKeys
+from penstock.graph.tensor import Tensor as Tensor
 from penstock.names import DeviceSpec as DeviceSpec
 from penstock.session.base import InteractiveSession as InteractiveSession
 from penstock.session.base import Session as Session

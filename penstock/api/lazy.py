@@ -19,7 +19,8 @@ LAZY: dict[str, str] = {
         io.gfile.walk""",
     "image.boxes": """
         image.crop_and_resize image.extract_patches image.draw_bounding_boxes image.non_max_suppression
-        image.non_max_suppression_with_scores image.non_max_suppression_overlaps image.non_max_suppression_padded""",
+        image.non_max_suppression_with_scores image.non_max_suppression_overlaps image.non_max_suppression_padded
+        image.combined_non_max_suppression image.sample_distorted_bounding_box image.extract_glimpse""",
     "image.color": """
         image.convert_image_dtype image.adjust_brightness image.random_brightness image.adjust_contrast
         image.random_contrast image.adjust_gamma image.rgb_to_grayscale image.grayscale_to_rgb image.rgb_to_hsv

@@ -1,12 +1,13 @@
-"""Kernels for half precision (float16), of which NumPy computes one number at a time.
+"""Kernels for half precision (float16) and bfloat16, of which NumPy computes one number at a time.
 
-Arithmetic is one loop in machine code that reads halves, computes in float32 and rounds once, as NumPy does (`ops.native`). What has no formula here, products
-of matrices above all, gets its inputs widened to float32, where the other engines are at home. `install()` offers all of it to `graph.bind`; without machine
-code the declared kernels stay.
+Arithmetic is one loop in machine code that reads halves, computes in float32 and rounds once, as the declared kernels do (`ops.native`). What has no formula
+here, products of matrices above all, gets its inputs widened to float32, where the other engines are at home. `install()` offers all of it to `graph.bind`;
+without machine code the declared kernels stay.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +18,7 @@ from penstock.graph.bind import FAST, engine_is_on, offer
 from penstock.graph.ir import Operation
 from penstock.ops import native
 from penstock.ops.kernels.numeric import HALF, SINGLE, narrow, widen
+from penstock.ops.native import maths
 
 Kernel = Callable[..., Any]
 
@@ -24,13 +26,25 @@ SMALLEST = 512
 """Elements from which on a loop is quicker than NumPy."""
 
 FORMULAS: dict[str, Kernel] = {
-    "Abs": np.abs, "Add": np.add, "AddV2": np.add, "BiasAdd": np.add, "Maximum": np.maximum, "Minimum": np.minimum, "Mul": np.multiply, "Neg": np.negative,
-    "RealDiv": np.divide, "Relu": lambda x: np.maximum(x, 0.0), "ReluGrad": lambda dy, x: dy * np.where(x > 0, 1.0, 0.0), "Sqrt": np.sqrt,
-    "Square": np.square, "Sub": np.subtract,
+    "Abs": np.abs, "Add": np.add, "AddV2": np.add, "BiasAdd": np.add, "Ceil": np.ceil, "DivNoNan": lambda x, y: np.where(y == 0, 0.0, x / y),
+    "EluGrad": lambda dy, y: np.where(y < 0, (y + 1.0) * dy, dy), "Exp": np.exp, "Expm1": np.expm1, "Floor": np.floor, "Inv": lambda x: 1.0 / x, "Log": np.log, "Log1p": np.log1p,
+    "Maximum": np.maximum, "Minimum": np.minimum, "Mul": np.multiply, "MulNoNan": lambda x, y: np.where(y == 0, 0.0, x * y), "Neg": np.negative, "RealDiv": np.divide,
+    "Reciprocal": lambda x: 1.0 / x, "ReciprocalGrad": lambda y, dy: np.where(dy == 0, 0.0, -dy * np.square(y)), "Relu": lambda x: np.maximum(x, 0.0),
+    "Relu6": lambda x: np.minimum(np.maximum(x, 0.0), 6.0), "Relu6Grad": lambda dy, x: dy * np.where((x > 0) & (x < 6), 1.0, 0.0),
+    "ReluGrad": lambda dy, x: dy * np.where(x > 0, 1.0, 0.0), "Rint": np.rint, "Round": np.rint, "Rsqrt": lambda x: 1.0 / np.sqrt(x),
+    "RsqrtGrad": lambda y, dy: np.where(dy == 0, 0.0, dy * -0.5 * y * np.square(y)), "Sigmoid": lambda x: 1.0 / (np.exp(-x) + 1.0), "SigmoidGrad": lambda y, dy: dy * y * (1.0 - y),
+    "Sign": lambda x: np.where(x == 0, 0.0, np.sign(x)), "SoftplusGrad": lambda dy, x: dy / (np.exp(-x) + 1.0), "Softsign": lambda x: x / (1.0 + np.abs(x)),
+    "Sqrt": np.sqrt, "SqrtGrad": lambda y, dy: np.where(dy == 0, 0.0, dy * 0.5 / y), "Square": np.square, "Sub": np.subtract, "Tanh": np.tanh, "TanhGrad": lambda y, dy: dy * (1.0 - y * y),
+}  # fmt: skip
+TRUTHS: dict[str, Kernel] = {
+    "Equal": np.equal, "Greater": np.greater, "GreaterEqual": np.greater_equal, "IsFinite": np.isfinite, "IsInf": np.isinf, "IsNan": np.isnan, "Less": np.less,
+    "LessEqual": np.less_equal, "NotEqual": np.not_equal,
 }  # fmt: skip
 
+ONE_ROUNDING = frozenset(("Add", "AddV2", "Maximum", "Minimum", "Mul", "RealDiv", "Sub", *TRUTHS))
+"""What can be computed in float32 and rounded then, where shapes are broadcast."""
 WIDENED = (
-    "ArgMax", "ArgMin", "Equal", "Exp", "Greater", "GreaterEqual", "Less", "LessEqual", "Log", "Max", "Min", "NotEqual", "Sigmoid",
+    "Acos", "Acosh", "ArgMax", "ArgMin", "Asin", "Asinh", "Atan", "Atanh", "Cos", "Cosh", "Max", "Min", "Pow", "Sin", "Sinh", "Tan",
 )  # fmt: skip
 """Quicker with two more passes. None of them rounds where halves would not."""
 
@@ -39,7 +53,7 @@ PRODUCTS = ("BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "MatMul")
 
 def install() -> None:
     """Behind the other engines: they are asked first."""
-    for name in FORMULAS:
+    for name in (*FORMULAS, *TRUTHS, "AddN", "LeakyRelu", "LeakyReluGrad", "SquaredDifference"):
         offer(name, "native", _elementwise)
     for name in WIDENED:
         offer(name, "native", _widened)
@@ -47,48 +61,93 @@ def install() -> None:
         offer(name, "native", _product)
 
 
-def _is_half(op: Operation) -> bool:
-    attrs = op.attrs
-    return attrs.get("T") is dtypes.float16 or (attrs.get("Ta") is dtypes.float16 and attrs.get("Tb") is dtypes.float16 is attrs.get("Tout"))
+_NARROW = (dtypes.float16, dtypes.bfloat16)
 
 
-_loops: dict[str, native.Loop] = {}
+def _is_narrow(op: Operation) -> bool:
+    return op.attrs.get("T") in _NARROW
+
+
+_loops: dict[tuple[Any, ...], native.Loop] = {}
+MOST_SUMMANDS = 4
+"""A loop has no more pointers."""
+
+
+def _loop(op: Operation) -> native.Loop | None:
+    """The loop of a node."""
+    kind, result, key = op.type, None, (op.type,)
+    if kind in TRUTHS:
+        formula, result = TRUTHS[kind], np.bool_
+    elif kind == "AddN":
+        if not 1 < len(op.inputs) <= MOST_SUMMANDS:
+            return None
+        formula, key = (lambda first, *others: functools.reduce(np.add, others, first)), (kind, len(op.inputs))
+    elif kind in ("LeakyRelu", "LeakyReluGrad"):
+        slope = float(np.float32(op.attrs["alpha"]))
+        key = (kind, slope)
+        formula = (lambda x: np.where(x > 0, x, x * slope)) if kind == "LeakyRelu" else (lambda dy, x: np.where(x > 0, dy, dy * slope))
+    elif kind == "SquaredDifference":  # two operations, as NumPy's and TF's
+        type = "f16" if op.attrs["T"] is dtypes.float16 else "bf16"
+        formula, key = (lambda x, y: np.square(maths.rounded(x - y, type))), (kind, type)
+    else:
+        formula = FORMULAS[kind]
+    return _loops.setdefault(key, native.Loop(formula, "f32", result=result))
 
 
 def _elementwise(op: Operation, kernel: Kernel) -> Kernel | None:
-    if not _is_half(op) or op.attrs.get("data_format", b"NHWC") != b"NHWC" or not native.available():
+    if not _is_narrow(op) or op.attrs.get("data_format", b"NHWC") != b"NHWC" or not native.available():
         return None
-    loop = _loops.setdefault(op.type, native.Loop(FORMULAS[op.type], "f32"))
-    strict = op.type in ("BiasAdd", "ReluGrad")
+    loop = _loop(op)
+    if loop is None:
+        return None
+    wide = _in_single(op, kernel)
+    fits = _FITS.get(op.type, _never if op.type.endswith("Grad") else _is_row)
 
     def run(*inputs: Any) -> Any:
         shapes = [x.shape for x in inputs]
-        if max(x.size for x in inputs) < SMALLEST or (len(shapes) == 2 and shapes[0] != shapes[1] and not _is_row(shapes[0], shapes[1], strict)):
+        if max(x.size for x in inputs) < SMALLEST:
             return kernel(*inputs)
+        if any(shape != shapes[0] and not fits(shapes[0], shape) for shape in shapes[1:]):
+            return wide(*inputs) if op.type in ONE_ROUNDING else kernel(*inputs)
         found = loop.run(*inputs)
         return kernel(*inputs) if found is None else found
 
     return run
 
 
-def _is_row(first: tuple[int, ...], second: tuple[int, ...], strict: bool) -> bool:
+def _is_row(first: tuple[int, ...], second: tuple[int, ...]) -> bool:
     """Whether one of two shapes is a number or a row of the other; anything else is left to the kernel, and so are errors."""
-    if strict:
-        return len(first) > 1 and second == first[-1:]
     return second == () or first == () or (len(first) > 1 and second == first[-1:]) or (len(second) > 1 and first == second[-1:])
 
 
+def _never(first: tuple[int, ...], second: tuple[int, ...]) -> bool:
+    return False
+
+
+_FITS: dict[str, Callable[[tuple[int, ...], tuple[int, ...]], bool]] = {"AddN": _never, "BiasAdd": lambda first, second: len(first) > 1 and second == first[-1:]}
+
+
 def _widened(op: Operation, kernel: Kernel) -> Kernel | None:
-    if not _is_half(op) or not native.available():
+    if not _is_narrow(op) or not native.available():
         return None
+    wide = _in_single(op, kernel)
+    return lambda *inputs: kernel(*inputs) if max(x.size for x in inputs) < SMALLEST else wide(*inputs)
+
+
+def _in_single(op: Operation, kernel: Kernel) -> Kernel:
+    """The kernel on widened inputs, its result rounded."""
+    dtype = op.attrs["T"].np
 
     def run(*inputs: Any) -> Any:
-        if max(x.size for x in inputs) < SMALLEST:
-            return kernel(*inputs)
-        result = kernel(*(widen(x) if x.dtype == HALF else x for x in inputs))
-        return narrow(result, HALF) if result.dtype == SINGLE else result
+        result = kernel(*(widen(x) if x.dtype == dtype else x for x in inputs))
+        return narrow(np.asarray(result), dtype) if result.dtype == SINGLE else result
 
     return run
+
+
+def _is_half(op: Operation) -> bool:
+    attrs = op.attrs
+    return attrs.get("T") is dtypes.float16 or (attrs.get("Ta") is dtypes.float16 and attrs.get("Tb") is dtypes.float16 is attrs.get("Tout"))
 
 
 class _InSingle:

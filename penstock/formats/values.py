@@ -157,17 +157,18 @@ def _from_numpy(values: np.ndarray | np.generic, dtype: DType | None) -> tuple[D
 
 
 def _bytes_array(array: np.ndarray) -> np.ndarray:
+    values = array.reshape(-1).tolist()
+    kinds = list(map(type, values))
+    if array.dtype == object and kinds.count(bytes) == len(kinds):
+        return np.array(array, order="C", subok=False)
     out = np.empty(array.shape, object)
     flat = out.reshape(-1)
-    values = array.reshape(-1).tolist()
-    kinds = set(map(type, values))
+    kinds = set(kinds)
     if len(kinds) == 1 and kinds <= {bytes, str}:
         if str in kinds:
             # All at once, if no string has the separator in it.
             pieces = "\0".join(values).encode("utf-8").split(b"\0")
             values = pieces if len(pieces) == len(values) else [x.encode("utf-8") for x in values]
-        elif array.dtype == object:
-            return np.array(array, order="C", subok=False)
         flat[:] = values
         return out
     for i, x in enumerate(values):

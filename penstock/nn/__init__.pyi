@@ -75,6 +75,8 @@ from penstock.api.nn.pooling import avg_pool as avg_pool2d
 from penstock.api.nn.pooling import avg_pool1d as avg_pool1d
 from penstock.api.nn.pooling import avg_pool3d as avg_pool3d
 from penstock.api.nn.pooling import avg_pool_v2 as avg_pool_v2
+from penstock.api.nn.pooling import fractional_avg_pool as fractional_avg_pool
+from penstock.api.nn.pooling import fractional_max_pool as fractional_max_pool
 from penstock.api.nn.pooling import max_pool as max_pool
 from penstock.api.nn.pooling import max_pool1d as max_pool1d
 from penstock.api.nn.pooling import max_pool2d as max_pool2d
@@ -143,6 +145,8 @@ __all__ = [
     "embedding_lookup_sparse",
     "erosion2d",
     "fixed_unigram_candidate_sampler",
+    "fractional_avg_pool",
+    "fractional_max_pool",
     "fused_batch_norm",
     "in_top_k",
     "l2_loss",

@@ -11,6 +11,7 @@ from penstock.ops import native
 from penstock.ops.broadcasting import binary, broadcast_shape, conj, incompatible_shapes, reduce_to
 from penstock.ops.declare import broadcast, merge_same, op, same_as
 from penstock.ops.kernels.numeric import NARROW, narrow, widen
+from penstock.ops.native import looped
 from penstock.ops.samples import arr, empty, ints, normal, strings, uniform
 from penstock.shapes import dims_of, format_dims, merge_dims
 
@@ -69,6 +70,7 @@ op("Mul(x: T, y: T) -> (z: T) [T: type in FLOATS|INTS|COMPLEX] commutative",
 
 
 @binary
+@looped
 def mul_no_nan(x: Any, y: Any) -> Any:
     return np.where(y == 0, x.dtype.type(0), x * y)
 
@@ -204,6 +206,7 @@ op("FloorDiv(x: T, y: T) -> (z: T) [T: type in FLOATS|INTS|COMPLEX]",
 
 
 @binary
+@looped
 def div_no_nan(x: Any, y: Any) -> Any:
     return np.where(y == 0, x.dtype.type(0), np.true_divide(x, y))
 
@@ -306,6 +309,7 @@ def xlog1py(x: Any, y: Any) -> Any:
 
 
 @binary
+@looped
 def xdivy(x: Any, y: Any) -> Any:
     return np.where(x == 0, x.dtype.type(0), np.true_divide(x, y))
 
@@ -395,7 +399,7 @@ def add_n_kernel(inputs: list[Any], *, node: Any) -> Any:
     if len(inputs) == 1:
         return first
     if first.dtype in NARROW:
-        return _sum_in_order([widen(v) for v in inputs]).astype(first.dtype)
+        return narrow(_sum_in_order([widen(v) for v in inputs]), first.dtype)
     return _sum_in_order(inputs)
 
 

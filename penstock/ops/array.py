@@ -26,7 +26,7 @@ from penstock.ops.kernels.joins import (
     unpack_kernel,
     unpack_shape,
 )
-from penstock.ops.native import pixels
+from penstock.ops.native import pixels, transposes
 from penstock.ops.samples import arr, empty, ints, normal, strings
 from penstock.shapes import format_dims, num_elements
 
@@ -271,10 +271,12 @@ op("ExpandDims(input: T, dim: Tdim) -> (output: T) [T: type; Tdim: type in {int3
 
 def transpose_kernel(x: Any, perm: np.ndarray) -> np.ndarray:
     try:
-        return pixels.laid_out(np.transpose(x, perm.tolist()))
+        view = np.transpose(x, perm.tolist())
     except (ValueError, TypeError):
         _check_permutation(x.ndim, perm)
         raise
+    found = transposes.turned(view)
+    return pixels.laid_out(view) if found is None else found
 
 
 def _check_permutation(rank: int, perm: np.ndarray) -> None:

@@ -11,7 +11,7 @@ from penstock.dtypes import DType
 from penstock.errors import UnimplementedError
 from penstock.ops.broadcasting import broadcast_shape, reduce_to
 from penstock.ops.declare import broadcast, op, same_as
-from penstock.ops.kernels.numeric import HALF, SINGLE, to_half, to_single, widen
+from penstock.ops.kernels.numeric import NARROW, SINGLE, narrow, to_single, widen
 from penstock.ops.samples import arr, bools, empty, ints, normal, strings
 
 # -- Cast -------------------------------------------------------------------------------------------------------------
@@ -40,9 +40,11 @@ def cast_kernel(x: Any, *, SrcT: DType, DstT: DType, Truncate: bool) -> Any:
         return _float_to_int(x, DstT)
     if Truncate and (SrcT, DstT) in _BITS_LOST:
         x = _cleared(x, *_BITS_LOST[SrcT, DstT])
-    if target == HALF and x.dtype == SINGLE:
-        return to_half(x)
-    return to_single(x) if target == SINGLE and x.dtype == HALF else x.astype(target)
+    if x.dtype in NARROW:
+        x = to_single(x)
+    if target in NARROW:  # by way of float32, as in TF
+        return narrow(x.astype(SINGLE, copy=False), target)
+    return x.astype(target, copy=False)
 
 
 def _float_to_int(x: Any, want: DType) -> Any:

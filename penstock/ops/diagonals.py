@@ -6,6 +6,7 @@ side that `align` says: "RIGHT_LEFT" puts superdiagonals to the right and subdia
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -368,9 +369,26 @@ def band_part_kernel(x: Any, num_lower: Any, num_upper: Any) -> Any:
         if value > size:
             raise InvalidArgumentError(f"{name} must be negative or less or equal to number of {what} ({size}) got: {int(value)}")
     low, high = int(num_lower), int(num_upper)
+    if x.dtype.kind in "fiu" and x.dtype.isbuiltin and rows * columns <= LARGEST_MASK:  # by bits, a tenth of the time
+        bits = _UNSIGNED[x.itemsize]
+        return (x.view(bits) & _band_mask(rows, columns, low, high, bits)).view(x.dtype)
+    return np.where(_inside_band(rows, columns, low, high), x, _zero_of(x))
+
+
+def _inside_band(rows: int, columns: int, low: int, high: int) -> np.ndarray:
     distance = np.arange(columns) - np.arange(rows)[:, None]
-    inside = ((distance >= -low) if low >= 0 else True) & ((distance <= high) if high >= 0 else True)
-    return np.where(inside, x, _zero_of(x))
+    return np.less_equal(-low if low >= 0 else -rows, distance) & np.less_equal(distance, high if high >= 0 else columns)
+
+
+_UNSIGNED = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
+LARGEST_MASK = 1 << 18
+"""Elements of a matrix up to which what is inside of a band is remembered."""
+
+
+@functools.lru_cache(8)
+def _band_mask(rows: int, columns: int, low: int, high: int, bits: Any) -> np.ndarray:
+    """All bits where the band is, none elsewhere."""
+    return np.where(_inside_band(rows, columns, low, high), np.iinfo(bits).max, bits(0)).astype(bits)
 
 
 for _name, _types, _deprecated in (("MatrixBandPart", "num_lower: Tindex, num_upper: Tindex", ""), ("BatchMatrixBandPart", "num_lower: int64, num_upper: int64", " deprecated@14")):

@@ -29,7 +29,7 @@ def widened(function: Any) -> Any:
 
     def kernel(x: Any) -> Any:
         if x.dtype in NARROW:
-            return function(widen(x)).astype(x.dtype)
+            return narrow(function(widen(x)), x.dtype)
         return function(x)
 
     kernel.__name__ = function.__name__
@@ -123,7 +123,7 @@ op("Log1p(x: T) -> (y: T) [T: type in FLOATS|COMPLEX]",
 def sigmoid(x: Any) -> Any:
     """1 / (1 + exp(-x)), with one temporary array."""
     if x.dtype in NARROW:
-        return sigmoid(widen(x)).astype(x.dtype)
+        return narrow(sigmoid(widen(x)), x.dtype)
     y = np.exp(np.negative(x))
     if y.__class__ is not np.ndarray:
         return np.reciprocal(y + x.dtype.type(1))
@@ -217,6 +217,11 @@ def from_output(function: Any) -> Any:
     return kernel
 
 
+def from_output_unless_zero(function: Any) -> Any:
+    """As `from_output`, but where dy is 0 the result is 0, whatever y is: an infinite slope that nobody asks for does no harm."""
+    return from_output(lambda y, dy: np.where(dy == 0, dy.dtype.type(0), function(y, dy)))
+
+
 PAIR = [dict(y=uniform(2, 3, lo=0.1, hi=0.9), dy=normal(2, 3)), dict(y=empty(0), dy=empty(0)), dict(y=uniform(lo=0.1), dy=normal())]
 
 
@@ -230,9 +235,9 @@ def _reciprocal_slope(y: Any, dy: Any) -> Any:
 
 
 op("ReciprocalGrad(y: T, dy: T) -> (z: T) [T: type in FLOATS|COMPLEX]",
-   shape=merge_same, numpy=from_output(_reciprocal_slope), grad=_reciprocal_grad_grad, samples=PAIR)
+   shape=merge_same, numpy=from_output_unless_zero(_reciprocal_slope), grad=_reciprocal_grad_grad, samples=PAIR)
 op("InvGrad(y: T, dy: T) -> (z: T) [T: type in FLOATS|COMPLEX]",
-   shape=merge_same, numpy=from_output(_reciprocal_slope), grad=_reciprocal_grad_grad, samples=PAIR)  # fmt: skip
+   shape=merge_same, numpy=from_output_unless_zero(_reciprocal_slope), grad=_reciprocal_grad_grad, samples=PAIR)  # fmt: skip
 
 
 def _sqrt_grad_grad(g: Any, op: Any, dz: Any) -> list[Any]:
@@ -241,7 +246,7 @@ def _sqrt_grad_grad(g: Any, op: Any, dz: Any) -> list[Any]:
 
 
 op("SqrtGrad(y: T, dy: T) -> (z: T) [T: type in FLOATS|COMPLEX]",
-   shape=merge_same, numpy=from_output(lambda y, dy: dy * dy.dtype.type(0.5) / np.conj(y)), grad=_sqrt_grad_grad, samples=PAIR)  # fmt: skip
+   shape=merge_same, numpy=from_output_unless_zero(lambda y, dy: dy * dy.dtype.type(0.5) / np.conj(y)), grad=_sqrt_grad_grad, samples=PAIR)  # fmt: skip
 
 
 def _rsqrt_grad_grad(g: Any, op: Any, dz: Any) -> list[Any]:
@@ -251,7 +256,7 @@ def _rsqrt_grad_grad(g: Any, op: Any, dz: Any) -> list[Any]:
 
 op("RsqrtGrad(y: T, dy: T) -> (z: T) [T: type in FLOATS|COMPLEX]",
    shape=merge_same,
-   numpy=from_output(lambda y, dy: dy * dy.dtype.type(-0.5) * np.conj(y) * np.square(np.conj(y))),
+   numpy=from_output_unless_zero(lambda y, dy: dy * dy.dtype.type(-0.5) * np.conj(y) * np.square(np.conj(y))),
    grad=_rsqrt_grad_grad, samples=PAIR)  # fmt: skip
 
 

@@ -53,6 +53,7 @@ def _phi(x: np.ndarray) -> np.ndarray:
 
 
 @in_wide
+@lapack.on_one_thread
 def cholesky_grad_kernel(factor: Any, grad: Any) -> Any:
     factor, grad = check_square(factor), check_square(grad)
     factor = np.tril(factor)
@@ -292,8 +293,8 @@ def eig_kernel(x: Any, *, compute_v: bool, Tout: DType) -> list[Any]:
     if x.size == 0:
         return [np.zeros(x.shape[:-1], dtype=Tout.np), np.zeros(x.shape, dtype=Tout.np)]
     if not compute_v:
-        return [np.linalg.eigvals(x).astype(Tout.np), np.zeros((0,), dtype=Tout.np)]
-    e, v = np.linalg.eig(x)
+        return [lapack.eigvals(x).astype(Tout.np), np.zeros((0,), dtype=Tout.np)]
+    e, v = lapack.eig(x)
     return [e.astype(Tout.np), v.astype(Tout.np)]
 
 

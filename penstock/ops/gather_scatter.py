@@ -27,6 +27,11 @@ FEW = 64
 def take(params: Any, indices: Any, axis: int) -> np.ndarray:
     """params[..., indices, ...] along `axis`; InvalidArgumentError for the first index that names nothing."""
     limit = params.shape[axis]
+    if indices.dtype == np.int32 and indices.__class__ is np.ndarray and limit and params.dtype != object:
+        try:  # read without a sign, negative ones are too large as well, and NumPy looks at them anyway
+            return np.asarray(params.take(indices.view(np.uint32), axis))
+        except IndexError:  # which the rest words
+            pass
     if indices.size > FEW:
         lowest, highest = indices.min(), indices.max()
     else:

@@ -120,3 +120,32 @@ op("DrawBoundingBoxes(images: T, boxes: float) -> (output: T) [T: type in {float
 op("DrawBoundingBoxesV2(images: T, boxes: float, colors: float) -> (output: T) [T: type in {float, half} = float]",
    shape=lambda c: c.dims(0), numpy=boxes.draw_bounding_boxes_v2,
    samples=[dict(images=uniform(2, 6, 7, 3), boxes=arr(DRAWN), colors=arr([[0.1, 0.2, 0.3]])), dict(images=uniform(2, 6, 7, 4), boxes=arr(DRAWN), colors=arr([[0.1, 0.2, 0.3, 0.4], [1, 0, 1, 1]]))])  # fmt: skip
+
+
+def combined_shape(c: Any) -> list[Dims]:
+    """Boxes are [images, n, classes or 1, 4], scores [images, n, classes]."""
+    images, _, kinds, _ = with_rank(c, 0, 4)
+    classes = with_rank(c, 1, 3)[2]
+    if None not in (kinds, classes) and kinds not in (1, classes):
+        raise ValueError("third dimension of boxes must be either 1 or equal to the third dimension of scores")
+    for i in (2, 3, 4, 5):
+        checked_scalar(c, i)
+    per_class, total = c.const(2), c.const(3)
+    length = None if total is None else int(total)
+    if c.attrs["pad_per_class"]:
+        length = None if length is None or per_class is None or classes is None else min(length, int(per_class) * classes)
+    return [(images, length, 4), (images, length), (images, length), (images,)]
+
+
+COMBINED = dict(
+    boxes=arr(np.stack([MANY, MANY[::-1]])[:, :, None]), scores=arr(np.stack([np.stack([SCORES, SCORES[::-1]], 1), np.stack([SCORES / 2, SCORES], 1)])),
+    max_output_size_per_class=arr(3), max_total_size=arr(5), iou_threshold=arr(0.5), score_threshold=arr(0.2),
+)  # fmt: skip
+
+op("CombinedNonMaxSuppression(boxes: float, scores: float, max_output_size_per_class: int32, max_total_size: int32, iou_threshold: float,"
+   " score_threshold: float) -> (nmsed_boxes: float, nmsed_scores: float, nmsed_classes: float, valid_detections: int32) [pad_per_class: bool = false;"
+   " clip_boxes: bool = true]",
+   shape=combined_shape, numpy=boxes.combined_non_max_suppression, expensive=True,
+   samples=[dict(COMBINED, pad_per_class=p, clip_boxes=k) for p, k in ((False, True), (True, False))] + [dict(COMBINED, max_total_size=arr(40), pad_per_class=True)],
+   errors=[(dict(COMBINED, boxes=normal(2, 6, 3, 4)), InvalidArgumentError, "third dimension of boxes must be either 1 or equal"),
+           (dict(COMBINED, max_total_size=0), InvalidArgumentError, "max_total_size must be > 0")])  # fmt: skip

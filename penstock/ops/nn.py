@@ -135,7 +135,7 @@ def paired(function: Callable[[Any, Any], Any]) -> Callable[..., Any]:
     def kernel(gradients: Any, x: Any, *, node: Any) -> Any:
         check_same_shape(node, gradients, x)
         if x.dtype in NARROW:
-            return function(widen(gradients), widen(x)).astype(x.dtype)
+            return narrow(function(widen(gradients), widen(x)), x.dtype)
         return function(gradients, x)
 
     kernel.__name__ = function.__name__
@@ -154,7 +154,7 @@ def widened(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
     """A kernel that lifts half and bfloat16 to float32 and rounds the result back."""
 
     def kernel(x: Any) -> Any:
-        return function(widen(x)).astype(x.dtype) if x.dtype in NARROW else function(x)
+        return narrow(function(widen(x)), x.dtype) if x.dtype in NARROW else function(x)
 
     kernel.__name__ = function.__name__
     return kernel
@@ -188,13 +188,13 @@ def selu(x: Any) -> Any:
     return np.where(x < 0, alpha * np.expm1(x), scale * x)
 
 
-def softplus(features: Any) -> Any:
+@looped
+def softplus(x: Any) -> Any:
     """log(1 + exp(x)): x itself where exp(-x) would vanish against 1, exp(x) where it would itself."""
-    x = widen(features)
     limit = x.dtype.type(np.log(np.finfo(x.dtype).eps) + 2)
     y = np.exp(x)
     y = np.where(x < limit, y, np.log1p(y))
-    return narrow(np.where(x > -limit, x, y), features.dtype)
+    return np.where(x > -limit, x, y)
 
 
 @looped
@@ -300,7 +300,7 @@ op("SeluGrad(gradients: T, outputs: T) -> (backprops: T) [T: type in FLOATS]",
    shape=merge_same, numpy=paired(selu_grad), grad=through_negative("SeluGrad"), samples=OUTPUT_GRADIENTS)
 
 op("Softplus(features: T) -> (activations: T) [T: type in FLOATS]",
-   shape=same_as("features"), numpy=softplus,
+   shape=same_as("features"), numpy=widened(softplus),
    grad=lambda g, op, dy: g.SoftplusGrad(dy, op.features),
    samples=[*FEATURES, FEATURE_EDGES])  # fmt: skip
 

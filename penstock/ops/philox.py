@@ -152,6 +152,12 @@ class PhiloxState:
             self._next = taken.skip(blocks)
         return taken
 
+    def give_back(self, taken: Philox, blocks: int) -> None:
+        """Takes back a reservation that nothing was drawn from, unless another one has followed it."""
+        with self._lock:
+            if self._next.counter == taken.skip(blocks).counter:
+                self._next = taken
+
     def reserve_words(self, words: int) -> Philox:
         """A stretch that holds at least `words` 32-bit words."""
         return self.reserve((words + 3) // 4)

@@ -13,6 +13,7 @@ from penstock.ops.broadcasting import conj
 from penstock.ops.declare import NOT_DIFFERENTIABLE, op
 from penstock.ops.kernels.numeric import NARROW, lowest, widen
 from penstock.ops.kernels.short_rows import reduce_short_rows
+from penstock.ops.native.rowwise import reduce_rows
 from penstock.ops.samples import arr, bools, empty, ints, normal, uniform
 from penstock.shapes import Dims, format_dims
 
@@ -177,15 +178,17 @@ def sum_kernel(x: Any, axes: Any, *, keep_dims: bool) -> Any:
     if not axis:
         return x.copy()  # nothing is added up: -0.0 stays, where a sum from 0 would lose its sign
     if x.dtype in NARROW:
-        return np.add.reduce(x, axis=axis, dtype=np.float32, keepdims=keep_dims).astype(x.dtype)
+        return sum_kernel(widen(x), axes, keep_dims=keep_dims).astype(x.dtype)
     total = reduce_short_rows(np.add, x, axis, keep_dims)
     return np.add.reduce(x, axis=axis, dtype=x.dtype, keepdims=keep_dims) if total is None else total
 
 
 def prod_kernel(x: Any, axes: Any, *, keep_dims: bool) -> Any:
     if x.dtype in NARROW:
-        return np.multiply.reduce(x, axis=axes_tuple(x, axes), dtype=np.float32, keepdims=keep_dims).astype(x.dtype)
-    return np.multiply.reduce(x, axis=axes_tuple(x, axes), dtype=x.dtype, keepdims=keep_dims)
+        return prod_kernel(widen(x), axes, keep_dims=keep_dims).astype(x.dtype)
+    axis = axes_tuple(x, axes)
+    found = reduce_rows(np.multiply, x, axis, keep_dims)
+    return np.multiply.reduce(x, axis=axis, dtype=x.dtype, keepdims=keep_dims) if found is None else found
 
 
 def mean_kernel(x: Any, axes: Any, *, keep_dims: bool) -> Any:
@@ -205,11 +208,12 @@ def mean_kernel(x: Any, axes: Any, *, keep_dims: bool) -> Any:
         if kind == "i":
             mean = mean + ((mean < 0) & (mean * count != total))
         return mean.astype(x.dtype)
+    if x.dtype in NARROW:
+        return mean_kernel(widen(x), axes, keep_dims=keep_dims).astype(x.dtype)
     total: Any = reduce_short_rows(np.add, x, axis, keep_dims)
     if total is None:
-        total = np.add.reduce(x, axis=axis, dtype=np.float32 if x.dtype in NARROW else x.dtype, keepdims=keep_dims)
-    mean = np.true_divide(total, total.dtype.type(count))
-    return mean.astype(x.dtype) if x.dtype in NARROW else mean
+        total = np.add.reduce(x, axis=axis, dtype=x.dtype, keepdims=keep_dims)
+    return np.true_divide(total, total.dtype.type(count))
 
 
 def _extreme(ufunc: Any, of_nothing: Any) -> Any:

@@ -10,9 +10,9 @@ after the writer has made the variable empty; readers that meet an empty variabl
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Callable, Sequence
+from sys import getrefcount
 from typing import Any
 
 import numpy as np
@@ -77,7 +77,7 @@ def _references_of_a_local() -> int:
     box = [np.zeros(1)]
     value = box[0]
     box[0] = None  # type: ignore[call-overload]
-    return sys.getrefcount(value)
+    return getrefcount(value)
 
 
 _ALONE = _references_of_a_local()  # what getrefcount says of an object that only a local name holds
@@ -92,7 +92,7 @@ def _owns_memory(value: np.ndarray) -> bool:
     return (
         base.__class__ is np.ndarray
         and base.base is None
-        and sys.getrefcount(base) <= _ALONE + 1
+        and getrefcount(base) <= _ALONE + 1
         and base.nbytes <= value.nbytes + _SLACK
     )
 
@@ -145,7 +145,7 @@ class Ref:
         self.value = None
         if (
             value.__class__ is not np.ndarray
-            or sys.getrefcount(value) > _ALONE
+            or getrefcount(value) > _ALONE
             or (value.base is not None and not _owns_memory(value))
         ):
             return np.array(value, copy=True, order="C")
@@ -172,7 +172,7 @@ class Ref:
                 return
             self.value = None
             try:
-                if sys.getrefcount(value) <= _ALONE and _owns_memory(value) and value.flags.writeable:
+                if getrefcount(value) <= _ALONE and _owns_memory(value) and value.flags.writeable:
                     function(value, operand, out=value)
                 else:
                     value = function(value, operand)
@@ -203,21 +203,38 @@ class Owned:
 
 def acquire(refs: Sequence[Ref]) -> list[np.ndarray]:
     """Locks the variables and gives their arrays, to write into until `release`. FailedPreconditionError if one has no value."""
-    # One order for all writers, so that two of them cannot wait for each other. One variable may stand for two arguments.
-    ordered = refs if len(refs) == 1 else sorted(refs, key=id)
-    for ref in ordered:
-        ref.lock.acquire()
+    _lock(refs)
     taken: list[np.ndarray] = []
     try:
         for ref in refs:
-            ref.read()
+            if ref.value is None:
+                ref.read()
         for i, ref in enumerate(refs):
-            # A variable that stands for two arguments is empty the second time.
-            taken.append(ref.take() if ref.value is not None else taken[refs.index(ref, 0, i)])
+            value = ref.value
+            if value is None:  # a variable that stands for two arguments, the second time
+                value = taken[refs.index(ref, 0, i)]
+            else:
+                ref.value = None
+                if value.__class__ is not np.ndarray or getrefcount(value) > _ALONE or value.base is not None or not value.flags.carray:
+                    ref.value = value
+                    del value  # for `take`, who counts
+                    value = ref.take()
+            taken.append(value)
         return taken
     except BaseException:
         release(refs, taken)
         raise
+
+
+def _lock(refs: Sequence[Ref]) -> None:
+    """All of them. Who finds one taken begins again, in one order for all, so that two cannot wait for each other. One variable may stand twice."""
+    for i, ref in enumerate(refs):
+        if not ref.lock.acquire(False):
+            for other in refs[:i]:
+                other.lock.release()
+            for other in sorted(refs, key=id):
+                other.lock.acquire()
+            return
 
 
 def release(refs: Sequence[Ref], arrays: Sequence[np.ndarray]) -> None:

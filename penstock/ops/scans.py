@@ -9,11 +9,54 @@ import numpy as np
 
 from penstock.errors import InvalidArgumentError
 from penstock.ops.declare import NOT_DIFFERENTIABLE, checked_scalar, op
-from penstock.ops.kernels.numeric import NARROW, widen
+from penstock.ops.kernels import threads
+from penstock.ops.kernels.numeric import NARROW, narrow, widen
+from penstock.ops.native import looped
 from penstock.ops.samples import arr, empty, ints, normal, uniform
 from penstock.shapes import Dims, format_dims
 
 # -- scans ------------------------------------------------------------------------------------------------------------
+
+
+LARGE = 1 << 15
+"""Elements from which on it pays to look at the order in which they lie."""
+
+
+def _accumulated(ufunc: Any, x: np.ndarray, axis: int) -> np.ndarray:
+    """ufunc.accumulate, step by step over what lies side by side: the same operations, on vectors."""
+    beside = x.size // max(x.shape[axis], 1)
+    if x.size < LARGE or beside < 64 or x.dtype.kind not in "iuf" or (axis == x.ndim - 1 and ufunc is not np.logaddexp):
+        return _over_threads(ufunc, x, axis)
+    rows = np.ascontiguousarray(np.moveaxis(x, axis, 0))
+    result = np.empty_like(rows)
+    result[0] = rows[0]
+    if ufunc is np.logaddexp:
+        for i in range(1, len(rows)):
+            result[i] = _logaddexp(result[i - 1], rows[i])
+    else:
+        for i in range(1, len(rows)):
+            ufunc(result[i - 1], rows[i], out=result[i])
+    return np.ascontiguousarray(np.moveaxis(result, 0, axis))
+
+
+@looped
+def _logaddexp(x: Any, y: Any) -> Any:
+    return np.where(x == y, x + math.log(2), np.maximum(x, y) + np.log1p(np.exp(-np.abs(x - y))))
+
+
+def _over_threads(ufunc: Any, x: np.ndarray, axis: int) -> np.ndarray:
+    """Lines of the array are independent of each other."""
+    if x.size < 2 * LARGE or axis == 0 or len(x) < 2:
+        return ufunc.accumulate(x, axis=axis, dtype=x.dtype)
+    result = np.empty(x.shape, x.dtype)
+    pieces = min(8, len(x), x.size // LARGE)
+
+    def work(i: int) -> None:
+        part = slice(len(x) * i // pieces, len(x) * (i + 1) // pieces)
+        ufunc.accumulate(x[part], axis=axis, dtype=x.dtype, out=result[part])
+
+    threads.parallel_for(pieces, work)
+    return result
 
 
 def scan(ufunc: Any, identity: float) -> Any:
@@ -31,12 +74,12 @@ def scan(ufunc: Any, identity: float) -> Any:
             result = np.empty(x.shape, dtype=wide.dtype)
             front = (slice(None),) * (a % rank)
             result[(*front, slice(0, 1))] = identity
-            ufunc.accumulate(source[(*front, slice(None, -1))], axis=a, dtype=wide.dtype, out=result[(*front, slice(1, None))])
+            result[(*front, slice(1, None))] = _accumulated(ufunc, source[(*front, slice(None, -1))], a % rank)
         else:
-            result = ufunc.accumulate(source, axis=a, dtype=wide.dtype)
+            result = _accumulated(ufunc, source, a % rank)
         if reverse:
             result = np.flip(result, a)
-        return result.astype(x.dtype) if x.dtype in NARROW else result
+        return narrow(result, x.dtype) if x.dtype in NARROW else result
 
     return kernel
 

@@ -11,7 +11,17 @@ from penstock.errors import InvalidArgumentError
 from penstock.ops.declare import op, with_rank_at_least
 from penstock.ops.kernels.numeric import lowest, narrow, widen
 from penstock.ops.kernels.rows import scatter_rows
-from penstock.ops.kernels.segments import group_sizes, per_row, reduce_rows, reduce_sorted
+from penstock.ops.kernels.segments import (
+    EXTREMES,
+    PACKET_BYTES,
+    extremes_among_nans,
+    fold_rows,
+    group_sizes,
+    per_row,
+    reduce_rows,
+    reduce_sorted,
+)
+from penstock.ops.native import occurrences
 from penstock.ops.samples import arr, empty, ints, normal
 from penstock.ops.sorting import first_occurrences
 from penstock.shapes import Dims, format_dims, merge_dim
@@ -44,7 +54,11 @@ def sorted_count(ids: Any) -> int:
 def sorted_segments(ufunc: Any, gap: int) -> Any:
     def kernel(data: Any, ids: Any) -> Any:
         count = check_sorted(data, ids)
-        return narrow(reduce_sorted(ufunc, widen(data), ids, count, gap), data.dtype)
+        rows = widen(data)
+        result = reduce_sorted(ufunc, rows, ids, count, gap)
+        if ufunc in EXTREMES and result.dtype.kind == "f" and np.isnan(result).any():
+            result = extremes_among_nans(ufunc, rows, ids, result, PACKET_BYTES // rows.itemsize)
+        return narrow(result, data.dtype)
 
     return kernel
 
@@ -52,7 +66,10 @@ def sorted_segments(ufunc: Any, gap: int) -> Any:
 def segment_mean_kernel(data: Any, ids: Any) -> Any:
     count = check_sorted(data, ids)
     rows = widen(data)
-    return narrow(_divided(reduce_sorted(np.add, rows, ids, count, 0), group_sizes(ids, count)), data.dtype)
+    total, sizes = reduce_sorted(np.add, rows, ids, count, 0), group_sizes(ids, count)
+    if data.dtype.kind in "iu":  # TF counts in the type of the data, which may be too narrow for that
+        sizes = sizes.astype(data.dtype)
+    return narrow(_divided(total, sizes), data.dtype)
 
 
 def _divided(total: np.ndarray, sizes: np.ndarray) -> np.ndarray:
@@ -173,6 +190,12 @@ def _few_sums(data: np.ndarray, numbers: list[int], count: int) -> np.ndarray:
 
 
 def unsorted_segments(ufunc: Any, initial: Any) -> Any:
+    def settled(result: np.ndarray, rows: np.ndarray, ids: np.ndarray) -> np.ndarray:
+        if ufunc in EXTREMES and result.dtype.kind == "f" and np.isnan(result).any():
+            keep = ids >= 0
+            return extremes_among_nans(ufunc, rows[keep], ids[keep], result)
+        return result
+
     def kernel(data: Any, ids: Any, num_segments: Any) -> Any:
         if num_segments.ndim:
             raise InvalidArgumentError(f"num_segments should be a scalar, not shape {format_dims(num_segments.shape)}")
@@ -181,6 +204,11 @@ def unsorted_segments(ufunc: Any, initial: Any) -> Any:
             raise InvalidArgumentError(f"Input num_segments == {count} must not be negative.")
         if data.shape[: ids.ndim] != ids.shape:
             raise InvalidArgumentError(f"data.shape = {format_dims(data.shape)} does not start with segment_ids.shape = {format_dims(ids.shape)}")
+        fill = initial(data.dtype) if callable(initial) else initial
+        if ids.ndim == 1:
+            found = fold_rows(ufunc, data, ids, count, fill)
+            if found is not None:
+                return settled(found, data, ids)
         if ufunc is np.add and 0 < ids.size <= FEW_ROWS and ids.ndim == 1 and data.ndim == 2:
             numbers = ids.tolist()
             if 0 <= min(numbers) and max(numbers) < count:
@@ -192,8 +220,7 @@ def unsorted_segments(ufunc: Any, initial: Any) -> Any:
             raise InvalidArgumentError(f"segment_ids{place} = {flat[flat >= count][0]} is out of range [0, {count})")
         # No minus one here: an empty `data` still knows the shape of its rows.
         rows = widen(np.asarray(data)).reshape(flat.size, *data.shape[ids.ndim :])
-        fill = initial(data.dtype) if callable(initial) else initial
-        return narrow(reduce_rows(ufunc, rows, flat, count, fill), data.dtype)
+        return narrow(settled(reduce_rows(ufunc, rows, flat, count, fill), rows, flat), data.dtype)
 
     return kernel
 
@@ -282,9 +309,11 @@ def sum_of_duplicates_kernel(values: Any, indices: Any) -> tuple[np.ndarray, np.
     if values.shape[:1] != indices.shape:
         raise InvalidArgumentError(f"data.shape = {format_dims(values.shape)} does not start with segment_ids.shape = {format_dims(indices.shape)}")
     rows = widen(values)
-    if indices.size > FEW_ROWS:
-        first, numbers = first_occurrences(indices)
-        return narrow(reduce_rows(np.add, rows, numbers, first.size, 0), values.dtype), indices.take(first)
+    found = occurrences.first_occurrences(indices)
+    if indices.size > FEW_ROWS or found is not None:
+        first, numbers = found or first_occurrences(indices)
+        named = indices if first.size == indices.size else indices.take(first)
+        return narrow(reduce_rows(np.add, rows, numbers, first.size, 0, are_known=True), values.dtype), named
     keys = indices.tolist()
     numbers = {key: number for number, key in enumerate(dict.fromkeys(keys))}
     if values.ndim == 2 and keys:

@@ -15,6 +15,7 @@ from penstock.ops.declare import NOT_DIFFERENTIABLE, op, with_rank
 from penstock.ops.kernels.distances import Sequences, distances
 from penstock.ops.kernels.numeric import widen
 from penstock.ops.kernels.rows import stable_order
+from penstock.ops.native import occurrences
 from penstock.ops.samples import arr, empty, ints, strings
 from penstock.shapes import format_dims
 
@@ -29,8 +30,15 @@ FEW = 48
 """Integers up to which a dictionary is quicker than arrays."""
 
 
+VERY_FEW = 8
+"""Integers up to which it is quicker than a call of machine code."""
+
+
 def first_occurrences(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Positions of the first occurrence of each distinct row, in order, and for every row the number of its value."""
+    found_so = occurrences.first_occurrences(x) if x.size > VERY_FEW else None
+    if found_so is not None:
+        return found_so
     if x.ndim == 1 and (x.dtype == object or (x.dtype.kind in "iu" and x.size <= FEW)):
         found: dict[Any, int] = {}
         positions = np.arange(x.size)
@@ -45,6 +53,11 @@ def first_occurrences(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         if span <= 8 * x.size + SMALL_TABLE:
             return _first_by_table((x.astype(np.uint64) - np.uint64(lowest % (1 << 64))).view(np.int64), span)
         return _first_by_order(x, stable_order(x))
+    if x.ndim == 1 and x.itemsize == 2 and x.dtype in BITS:
+        # TF hashes the bits of the narrow types, and so tells their two zeros apart. No NaN is like another.
+        codes, are_nan = x.view(BITS[x.dtype]).astype(np.int64), x != x
+        codes[are_nan] = np.arange(1 << 16, (1 << 16) + np.count_nonzero(are_nan))
+        return first_occurrences(codes)
     if x.ndim == 1 and x.dtype in BITS and not (x != x).any():
         return first_occurrences((x + x.dtype.type(0)).view(BITS[x.dtype]))  # adding 0 makes -0.0 equal to 0.0
     if x.ndim == 1:
@@ -98,7 +111,7 @@ def unique_kernel(x: Any, *, out_idx: DType) -> list[np.ndarray]:
     if x.ndim != 1:
         raise InvalidArgumentError("unique expects a 1D vector.")
     first, inverse = first_occurrences(x)
-    return [x[first], inverse.astype(out_idx.np)]
+    return [x.take(first), inverse.astype(out_idx.np)]
 
 
 def unique_with_counts_kernel(x: Any, *, out_idx: DType) -> list[np.ndarray]:
@@ -250,6 +263,9 @@ for _name, _side in (("LowerBound", "left"), ("UpperBound", "right")):
 # -- edit distance ----------------------------------------------------------------------------------------------------
 
 
+TOO_FLAT = "Input Hypothesis SparseTensors must have rank at least 2, but hypothesis_shape rank is: {}"
+
+
 def _places(indices: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     """The number of each element's group: all coordinates but the last one name it."""
     places = np.zeros(len(indices), np.int64)
@@ -273,12 +289,17 @@ def edit_distance_kernel(h_indices: Any, h_values: Any, h_shape: Any, t_indices:
             raise InvalidArgumentError(f"{name}_shape should be a vector of length {indices.shape[1]}, but got shape: {format_dims(shape.shape)}")
     if h_shape.size != t_shape.size:
         raise InvalidArgumentError(f"truth_shape.NumElements() = {t_shape.size} differs from hypothesis_shape.NumElements() = {h_shape.size}")
+    if h_shape.size < 2:
+        raise InvalidArgumentError(TOO_FLAT.format(h_shape.size))
     result = np.zeros([max(a, b) for a, b in zip(h_shape[:-1].tolist(), t_shape[:-1].tolist(), strict=True)], np.float32)
-    codes = first_occurrences(np.concatenate([h_values, t_values]))[1] if len(h_values) or len(t_values) else np.empty(0, np.int64)
+    codes = np.concatenate([h_values, t_values])
+    if codes.dtype.kind not in "iu" and codes.size:
+        codes = first_occurrences(codes)[1]
+    codes = codes.astype(np.int64, copy=False)
     hypotheses = Sequences(_places(h_indices, result.shape), codes[: len(h_values)], result.size)
     truths = Sequences(_places(t_indices, result.shape), codes[len(h_values) :], result.size)
     if not result.size:
-        return result
+        raise InvalidArgumentError(f"Got output shape {format_dims(result.shape)} which has 0 elements")
     found = distances(hypotheses, truths).astype(np.float64)
     if normalize:
         # Without a truth, any hypothesis is infinitely far away; nothing is no distance from nothing.
@@ -296,6 +317,8 @@ def edit_distance_shape(c: Any) -> Dims:
         return None
     if a.size != b.size:
         raise ValueError(f"Num elements of hypothesis_shape does not match truth_shape: {a.size} vs. {b.size}")
+    if a.size < 2:
+        raise ValueError(TOO_FLAT.format(a.size))
     return tuple(max(x, y) for x, y in zip(a[:-1].tolist(), b[:-1].tolist(), strict=True))
 
 

@@ -30,14 +30,14 @@ def _buckets(hashes: np.ndarray, count: int, shape: Any) -> np.ndarray:
 def strong_kernel(x: np.ndarray, *, num_buckets: int, key: list[int]) -> np.ndarray:
     if len(key) != 2:
         raise InvalidArgumentError("Key must have 2 elements")
-    return _buckets(siphashes(x.ravel().tolist(), key[0], key[1]), num_buckets, x.shape)
+    return _buckets(siphashes(x, key[0], key[1]), num_buckets, x.shape)
 
 
 op("StringToHashBucket(string_tensor: string) -> (output: int64) [num_buckets: int >= 1]",
    shape=same_as("string_tensor"), numpy=lambda x, *, num_buckets: _buckets(hashes64(x.ravel().tolist()), num_buckets, x.shape),
    grad=NOT_DIFFERENTIABLE, samples=[dict(string_tensor=strings([["a", "hello"], ["", "x" * 20]]), num_buckets=1000)])  # fmt: skip
 op("StringToHashBucketFast(input: string) -> (output: int64) [num_buckets: int >= 1]",
-   shape=same_as("input"), numpy=lambda x, *, num_buckets: _buckets(fingerprints64(x.ravel().tolist()), num_buckets, x.shape),
+   shape=same_as("input"), numpy=lambda x, *, num_buckets: _buckets(fingerprints64(x), num_buckets, x.shape),
    grad=NOT_DIFFERENTIABLE,
    samples=[dict(input=strings(["a", "hello", "", "x" * 20, "y" * 40, "z" * 70, "w" * 200]), num_buckets=2**62)])  # fmt: skip
 op("StringToHashBucketStrong(input: string) -> (output: int64) [num_buckets: int >= 1; key: list(int)]",

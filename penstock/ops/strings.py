@@ -18,7 +18,7 @@ from penstock.dtypes import DType
 from penstock.errors import InvalidArgumentError, OutOfRangeError
 from penstock.graph.ir import Dims
 from penstock.ops.declare import NOT_DIFFERENTIABLE, axes_of, op, same_as, with_rank
-from penstock.ops.kernels.numerals import numbers_at_once
+from penstock.ops.kernels.numerals import read_numbers
 from penstock.ops.kernels.regex import compile_re2, decoded, replace_all
 from penstock.ops.kernels.texts import dtype_text
 from penstock.ops.samples import arr, bools, normal, strings
@@ -130,7 +130,7 @@ def _to_int(limits: tuple[int, int]) -> Callable[[bytes], int]:
 
 
 def string_to_number_kernel(x: Any, *, out_type: DType) -> np.ndarray:
-    found = numbers_at_once(x.ravel().tolist(), out_type)
+    found = read_numbers(x, out_type)
     if found is not None:
         return found.reshape(x.shape)
     if out_type.is_floating:
@@ -442,6 +442,8 @@ def _cut_bytes(s: bytes, pos: int, length: int, place: int) -> bytes:
 
 def _cut_characters(s: bytes, pos: int, length: int, place: int) -> bytes:
     starts = [*_starts(s), len(s)]
+    if starts[0]:  # bytes that no character begins with are one, if they come first
+        starts.insert(0, 0)
     count = len(starts) - 1
     start = pos if pos >= 0 else count + pos
     if not 0 <= start <= count:

@@ -15,7 +15,7 @@ from penstock.ops.kernels import tensor_lists as kernels
 from penstock.ops.kernels.tensor_lists import TensorList, dims_from
 from penstock.ops.kernels.texts import dtype_text
 from penstock.ops.samples import program
-from penstock.shapes import TensorShape, concat_dims, dims_of, is_fully_defined, merge_dims
+from penstock.shapes import TensorShape, concat_dims, dims_of, is_fully_defined, merge_dim, merge_dims
 
 
 def checked(value: Any) -> TensorList:
@@ -44,13 +44,23 @@ def push_back_kernel(values: Any, item: Any, *, element_dtype: DType) -> TensorL
 
 
 def push_back_batch_kernel(lists: Any, tensor: Any, *, element_dtype: DType) -> Any:
-    flat = np.ravel(lists)
-    if np.ndim(tensor) == 0 or len(flat) != len(tensor):
+    if tensor.ndim == 0 or len(lists) != len(tensor):
         raise InvalidArgumentError("Batch sizes of lists and tensor differ")
-    result = np.empty(np.shape(lists), dtype=object)
-    for i, values in enumerate(flat):
-        result.ravel()[i] = kernels.push_back(checked(values), tensor[i], element_dtype)
+    result = np.empty(lists.shape, dtype=object)
+    for i, values in enumerate(lists):
+        result[i] = kernels.push_back(checked(values), tensor[i], element_dtype)
     return result
+
+
+def push_back_batch_shape(c: Any) -> Dims:
+    handles, tensor = c.dims(0), c.dims(1)
+    if handles is not None and len(handles) != 1:
+        raise ValueError(f"Shape must be rank 1 but is rank {len(handles)}")
+    if tensor is not None and not tensor:
+        raise ValueError("Shape must be at least rank 1 but is rank 0")
+    if handles is None or tensor is None:
+        return handles
+    return (merge_dim(tensor[0], handles[0]),)
 
 
 def pop_back_kernel(values: Any, element_shape: Any, *, element_dtype: DType) -> list[Any]:
@@ -384,7 +394,7 @@ op(f"TensorListReserve(element_shape: shape_type, num_elements: int32) -> (handl
 op("TensorListPushBack(input_handle: variant, tensor: element_dtype) -> (output_handle: variant) [element_dtype: type]",
    shape=push_back_shape, numpy=push_back_kernel, grad=push_back_grad)  # fmt: skip
 op("TensorListPushBackBatch(input_handles: variant, tensor: element_dtype) -> (output_handles: variant) [element_dtype: type]",
-   shape=lambda c: c.dims(0), numpy=push_back_batch_kernel)  # fmt: skip
+   shape=push_back_batch_shape, numpy=push_back_batch_kernel)  # fmt: skip
 op("TensorListPopBack(input_handle: variant, element_shape: int32) -> (output_handle: variant, tensor: element_dtype) [element_dtype: type]",
    shape=pop_back_shape, numpy=pop_back_kernel, grad=pop_back_grad)  # fmt: skip
 op("TensorListGetItem(input_handle: variant, index: int32, element_shape: Tshape) -> (item: element_dtype)"

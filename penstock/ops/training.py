@@ -7,16 +7,17 @@ They write in place where nobody else looks (see `ops.resources`); sparse ones t
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from penstock.errors import InternalError, InvalidArgumentError, NotFoundError
+from penstock.errors import FailedPreconditionError, InternalError, InvalidArgumentError, NotFoundError
 from penstock.graph.ir import Dims
 from penstock.ops.declare import NOT_DIFFERENTIABLE, op
 from penstock.ops.kernels import optimizers as f
 from penstock.ops.kernels.rows import are_in_range, passes, put_rows
+from penstock.ops.native.updates import Updates, updates
 from penstock.ops.resource_variables import find_variable
 from penstock.ops.resources import Owned, Ref, acquire, release
 from penstock.shapes import format_dims, merge_dims
@@ -48,7 +49,7 @@ def _check(names: list[str], arrays: list[np.ndarray], rest: tuple, slots: int, 
             raise InvalidArgumentError(f"{name} is not a scalar: {format_dims(np.shape(value))}")
 
 
-def _dense(formula: Callable[..., None], names: list[str], slots: int) -> Callable[..., None]:
+def _dense(formula: Callable[..., None], names: list[str], slots: int, loops: Updates | None) -> Callable[..., None]:
     """Runs `formula` over whole variables: through an engine or tile by tile if they are large."""
     at = next(i for i, name in enumerate(names) if name in _GRADIENTS) - slots
 
@@ -64,6 +65,8 @@ def _dense(formula: Callable[..., None], names: list[str], slots: int) -> Callab
             for i, value in enumerate(rest):
                 if value.shape != (shape if i == at else ()):
                     _check(names, arrays, rest, slots, sparse=False)
+            if loops is not None and loops.dense(arrays, rest, attrs):
+                return
             if size <= ENGINE_FROM:
                 formula(*arrays, *rest, **attrs)
             elif engine is None or first.dtype != _FLOAT32 or not engine(formula, arrays, rest, attrs):
@@ -72,6 +75,45 @@ def _dense(formula: Callable[..., None], names: list[str], slots: int) -> Callab
             release(refs, arrays)
 
     return update
+
+
+class Together:
+    """Updates of several variables by one formula with the same numbers: `together(rows, numbers, start)`, where a row has variables and gradient, goes
+    through them from `start` on, and says at which one it stopped. That is none for a loop in machine code; its own kernel will see to it, and to what may be
+    wrong."""
+
+    def __init__(self, loops: Updates, at: int, attrs: dict[str, Any]) -> None:
+        self._loops, self._at, self._attrs = loops, at, attrs
+
+    def __call__(self, rows: Sequence[tuple], numbers: list[Any], start: int = 0) -> int:
+        run = self._loops.of([*numbers[: self._at], None, *numbers[self._at :]], self._attrs) if all(n.shape == () for n in numbers) else None
+        if run is None:
+            return start
+        for i in range(start, len(rows)):
+            *refs, gradient = rows[i]
+            try:
+                arrays = acquire(refs)
+            except FailedPreconditionError:  # which the kernel will raise again
+                return i
+            try:
+                if not run(arrays, gradient):
+                    return i
+            finally:
+                release(refs, arrays)
+        return len(rows)
+
+
+_TOGETHER: dict[str, tuple[Updates, int, int]] = {}
+"""Of dense updates of reference variables: the loops, how many variables there are, and where the gradient stands behind them."""
+
+
+def together(op_type: str, attrs: dict[str, Any]) -> tuple[Together, int, int] | None:
+    """What updates several variables at once by an op, how many variables that takes, and the gradient's place among the inputs."""
+    found = _TOGETHER.get(op_type)
+    if found is None:
+        return None
+    loops, slots, at = found
+    return Together(loops, at, {name: attrs[name] for name in ("use_nesterov", "update_slots", "multiply_linear_by_lr") if name in attrs}), slots, slots + at
 
 
 def _tiled(formula: Callable[..., None], arrays: list[np.ndarray], rest: tuple, at: int, attrs: dict[str, Any]) -> None:
@@ -84,10 +126,11 @@ def _tiled(formula: Callable[..., None], arrays: list[np.ndarray], rest: tuple, 
         formula(*[a[tile] for a in flat], *scalars, **attrs)
 
 
-def _sparse(formula: Callable[..., None], names: list[str], slots: int) -> Callable[..., None]:
+def _sparse(formula: Callable[..., None], names: list[str], slots: int, loops: Updates | None) -> Callable[..., None]:
     """Runs `formula` over the rows that `indices` names, in order."""
     at = next(i for i, name in enumerate(names) if name in _GRADIENTS) - slots
     at_indices = names.index("indices") - slots
+    numbers = [i for i in range(len(names) - slots) if i not in (at, at_indices)]
 
     def update(refs: tuple, rest: tuple, attrs: dict[str, Any]) -> None:
         gradient, indices = np.asarray(rest[at]), np.asarray(rest[at_indices])
@@ -95,8 +138,12 @@ def _sparse(formula: Callable[..., None], names: list[str], slots: int) -> Calla
             var = arrays[0]
             shape = var.shape
             # The usual case in few steps; `_check` finds out what is wrong, if anything is.
-            if any(a.shape != shape for a in arrays) or any(v.shape for i, v in enumerate(rest) if i != at and i != at_indices):
-                _check(names, arrays, rest, slots, sparse=True)
+            for a in arrays:
+                if a.shape != shape:
+                    _check(names, arrays, rest, slots, sparse=True)
+            for i in numbers:
+                if rest[i].shape:
+                    _check(names, arrays, rest, slots, sparse=True)
             if var.ndim < 1:
                 raise InvalidArgumentError("var must be at least 1 dimensional")
             if indices.ndim != 1:
@@ -113,6 +160,8 @@ def _sparse(formula: Callable[..., None], names: list[str], slots: int) -> Calla
                 raise InvalidArgumentError(f"Index {indices[bad[0]]} at offset {bad[0]} in indices is out of range")
             scalars = [v for i, v in enumerate(rest) if i != at_indices]
             position = at - (at > at_indices)
+            if loops is not None and indices.size and loops.rows(arrays, indices, scalars, attrs):
+                return
             for which in passes(indices):
                 rows = indices[which]
                 parts = [a.take(rows, 0) for a in arrays]
@@ -190,7 +239,10 @@ def _declare(
     held, given = variables.split(), arguments.split()
     names, slots = held + given, len(held)
     wanted = tuple(p.name for p in inspect.signature(formula).parameters.values() if p.kind is p.KEYWORD_ONLY)
-    update = (_sparse if sparse else _dense)(formula, names, slots)
+    loops = updates(formula)
+    update = (_sparse if sparse else _dense)(formula, names, slots, loops)
+    if loops is not None and not sparse and "ref" in kinds:
+        _TOGETHER[name] = loops, slots, next(i for i, each in enumerate(given) if each in _GRADIENTS)
     kernels = _kernels(update, slots, wanted)
     types = {"global_step": "int64", "indices": "Tindices"}
     rest = ", ".join(f"{a}: {types.get(a, 'T')}" for a in given)

@@ -25,7 +25,7 @@ class Mode(NamedTuple):
 
 _ELEMENTWISE = "penstock.engines.python.elementwise"
 _COMPILED = "penstock.runtime.executor.compiled"
-_ONEDNN = "penstock.engines.onednn.kernels"
+_ONEDNN = "penstock.engines.onednn.binding"
 _EXECUTOR = "penstock.runtime.executor"
 _EAGER = {"PENSTOCK_REGIONS": "eager"}
 
@@ -61,10 +61,11 @@ _SMALL = _named({
     "ops.select": {"_BRANCHLESS_FROM": 0, "_PIECE": 3},
 })  # fmt: skip
 _SMALL_ONEDNN = {**_SMALL, **_named({
-    "engines.onednn.kernels": {
+    "engines.onednn.binding": {
         "BLAS_ALONE": 0, "BLAS_ALONE_VECTOR": 0, "LARGE_VECTOR_PRODUCT": 0, "MIN_CONV_FLOPS": 0, "MIN_DEPTHWISE_FLOPS": 0, "MIN_BATCH_FLOPS": 0, "MIN_NARROW_FLOPS": 0, "MIN_FUSED_FLOPS": 0,
-        "MIN_POOL_SIZE": 0, "MIN_NORM_SIZE": 0, "MIN_SOFTMAX_SIZE": 0, "FEW_TO_SUM": 1,
+        "MIN_POOL_SIZE": 0, "MIN_NORM_SIZE": 0, "MIN_SOFTMAX_SIZE": 0,
     },
+    "engines.onednn.product_kernels": {"FEW_TO_SUM": 1},
     "engines.onednn.narrow": {"MIN_SIZE": 1},
     "engines.onednn.elementwise": {"MIN_SIZE": 1},
     "engines.onednn.int8": {"MIN_FLOPS": 0, "MIN_USES": 1},
@@ -101,6 +102,8 @@ MODES: dict[str, Mode] = {
     "eager": Mode(_EAGER),
     # Runs of elementwise nodes as tiles, however short the arrays are; sums of tiles round differently.
     "tiled": Mode(_EAGER, False, {f"{_ELEMENTWISE}.MIN_SIZE": 2, f"{_ELEMENTWISE}.PARALLEL": 64}),
+    # The same as loops in machine code.
+    "sweeps": Mode({**_EAGER, "PENSTOCK_ENGINES": "native"}, False, {f"{_ELEMENTWISE}.MIN_SIZE": 2, f"{_ELEMENTWISE}.PARALLEL": 64, f"{_ELEMENTWISE}.COLUMNS": (1, 1 << 14)}),
     # As users have it: interpreted first, then compiled; here, in the step or on a thread.
     "warm": Mode({"PENSTOCK_REGIONS": "1"}, True, {f"{_COMPILED}.WARM": 1}),
     "background": Mode({"PENSTOCK_REGIONS": "1"}, True, {f"{_COMPILED}.WARM": 1, f"{_COMPILED}.AT_ONCE": 0, f"{_COMPILED}.AT_ONCE_LOOPS": 0}),
@@ -139,7 +142,7 @@ MODES: dict[str, Mode] = {
 
 GROUPS: dict[str, tuple[list[str], list[str]]] = {
     # always, and one of these by the program's seed
-    "regions": (["eager"], ["tiled", "warm", "background", "parts", "shapes", "deadline", "deadline off", "dataflow", "small", "small dataflow", "callable", "threads", "threads warm"]),
+    "regions": (["eager"], ["tiled", "sweeps", "warm", "background", "parts", "shapes", "deadline", "deadline off", "dataflow", "small", "small dataflow", "callable", "threads", "threads warm"]),
     "onednn": (["onednn"], ["small onednn", "onednn as is", "callable onednn", "threads onednn"]),
     "xla": ([], ["xla", "small xla", "xla deadline", "threads xla", "all"]),
 }

@@ -8,7 +8,7 @@ import pytest
 
 import penstock as tf
 from penstock import errors
-from penstock.engines.onednn import fused, kernels, library
+from penstock.engines.onednn import binding, fused, library
 from penstock.graph.opdef import OPS
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
@@ -17,9 +17,9 @@ needs_library = pytest.mark.skipif(library.get() is None, reason="there is no on
 
 @pytest.fixture(autouse=True)
 def any_size(monkeypatch):
-    for name in dir(kernels):
+    for name in dir(binding):
         if name.startswith(("MIN_", "BLAS_")):
-            monkeypatch.setattr(kernels, name, 0)
+            monkeypatch.setattr(binding, name, 0)
     monkeypatch.delenv("PENSTOCK_ENGINES", raising=False)
     with tf.Graph().as_default():
         yield

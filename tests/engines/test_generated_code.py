@@ -200,7 +200,7 @@ def test_tiles_are_written_into_what_dies(monkeypatch):
     b = tf.nn.relu(tf.matmul(tf.reshape(a, [8, 8]), tf.reshape(a, [8, 8])))
     c = tf.sqrt(b) * 2.0 + tf.square(b)
     d = tf.cumsum(c * 0.1, 1) * c
-    both_ways(monkeypatch, [d, held, tf.reduce_sum(c)], {x: np.linspace(-1, 1, 64, dtype=np.float32)})
+    both_ways(monkeypatch, [d, held, tf.reduce_sum(c)], {x: np.linspace(-1, 1, 64, dtype=np.float32)}, is_exact=False)
 
 
 def test_a_run_writes_into_its_input():

@@ -30,6 +30,84 @@ def test_same_bits_as_numpy(build, compute):
     np.testing.assert_array_equal(got, want)
 
 
+NAMES = {
+    "Ceil": np.ceil, "Exp": np.exp, "Expm1": np.expm1, "Floor": np.floor, "Inv": np.reciprocal, "Log": np.log, "Log1p": np.log1p, "Neg": np.negative,
+    "Reciprocal": np.reciprocal, "Rint": np.rint, "Rsqrt": lambda x: 1 / np.sqrt(x), "Sigmoid": lambda x: 1 / (1 + np.exp(-x)), "Sign": np.sign, "Sqrt": np.sqrt, "Square": np.square,
+    "Tanh": np.tanh, "IsNan": np.isnan, "IsInf": np.isinf, "IsFinite": np.isfinite, "Sin": np.sin, "Atan": np.arctan, "Relu6": lambda x: np.clip(x, 0, 6),
+    "Softsign": lambda x: x / (1 + abs(x)), "LeakyRelu": lambda x: np.where(x > 0, x, x * np.float32(0.2)), "Softplus": lambda x: np.logaddexp(x, 0),
+}  # fmt: skip
+PAIRS = {
+    "Sub": np.subtract, "RealDiv": np.divide, "Maximum": np.maximum, "DivNoNan": lambda x, y: np.where(y == 0, 0, x / y), "MulNoNan": lambda x, y: np.where(y == 0, 0, x * y),
+    "Less": np.less, "GreaterEqual": np.greater_equal, "Equal": np.equal, "NotEqual": np.not_equal,
+}  # fmt: skip
+GRADIENTS = {
+    "ReluGrad": lambda dy, x: dy * (x > 0), "Relu6Grad": lambda dy, x: dy * ((x > 0) & (x < 6)), "EluGrad": lambda dy, y: np.where(y < 0, (y + 1) * dy, dy),
+    "LeakyReluGrad": lambda dy, x: np.where(x > 0, dy, dy * np.float32(0.2)), "SoftplusGrad": lambda dy, x: dy / (1 + np.exp(-x)),
+    "SigmoidGrad": lambda y, dy: dy * y * (1 - y), "TanhGrad": lambda y, dy: dy * (1 - y * y), "SqrtGrad": lambda y, dy: dy * np.float32(0.5) / y,
+    "RsqrtGrad": lambda y, dy: dy * np.float32(-0.5) * y * y * y, "ReciprocalGrad": lambda y, dy: -dy * y * y,
+}  # fmt: skip
+ARGUMENTS = {1: (("x",), ("features",)), 2: (("x", "y"), ("gradients", "features"), ("gradients", "outputs"), ("y", "dy"))}
+
+
+@pytest.mark.parametrize("dtype", [tf.float16, tf.bfloat16])
+@pytest.mark.parametrize("name", [*NAMES, *PAIRS, *GRADIENTS])
+def test_one_rounding(name, dtype):
+    """What float32 gives, rounded once; exponentials may fall on the other side of a number halfway between two."""
+    compute = {**NAMES, **PAIRS, **GRADIENTS}[name]
+    inputs = (X, Y)[: 1 if name in NAMES else 2]
+    for given in ARGUMENTS[len(inputs)]:
+        try:
+            x = [tf.placeholder(dtype, [40, 50]) for _ in inputs]
+            y = getattr(tf.raw_ops, name)(**dict(zip(given, x, strict=True)))
+            break
+        except TypeError:
+            continue
+    values = [v.astype(dtype.as_numpy_dtype) for v in inputs]
+    with tf.Session() as sess, np.errstate(all="ignore"):
+        got = sess.run(y, dict(zip(x, values, strict=True)))
+        want = np.asarray(compute(*(v.astype(np.float32) for v in values)))
+    assert got.dtype == (np.bool_ if want.dtype == bool else dtype.as_numpy_dtype)
+    if want.dtype == bool:
+        np.testing.assert_array_equal(got, want)
+        return
+    want = want.astype(dtype.as_numpy_dtype).astype(np.float32)
+    np.testing.assert_allclose(got.astype(np.float32), want, rtol=2e-3 if dtype == tf.float16 else 1e-2, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [tf.float16, tf.bfloat16])
+def test_squared_differences_are_rounded_twice(dtype):
+    x, y = X.astype(dtype.as_numpy_dtype), Y.astype(dtype.as_numpy_dtype)
+    with tf.Session() as sess, np.errstate(all="ignore"):
+        got = sess.run(tf.squared_difference(x, y))
+        np.testing.assert_array_equal(got.astype(np.float32), np.square(x - y).astype(np.float32))
+
+
+@pytest.mark.parametrize("dtype", [tf.float16, tf.bfloat16])
+def test_sums_of_several(dtype):
+    values = [v.astype(dtype.as_numpy_dtype) for v in (X, Y, Y)]
+    with tf.Session() as sess, np.errstate(all="ignore"):
+        got = sess.run(tf.add_n([tf.constant(v) for v in values]))
+        want = sum(v.astype(np.float32) for v in values).astype(dtype.as_numpy_dtype)
+    np.testing.assert_array_equal(got.astype(np.float32), want.astype(np.float32))
+
+
+@pytest.mark.parametrize("source", [np.float64, np.int32, np.int64, np.float16, tf.bfloat16.as_numpy_dtype, np.bool_])
+@pytest.mark.parametrize("target", [tf.float16, tf.bfloat16, tf.float64, tf.bool])
+def test_conversions_go_by_way_of_singles(source, target):
+    x = np.concatenate([np.linspace(-70000, 70000, 3000), [0.0, 1 + 2**-11 + 2**-40, 1 + 2**-8 + 2**-40]]).astype(source)
+    with tf.Session() as sess, np.errstate(all="ignore"):
+        got = sess.run(tf.cast(tf.constant(x), target))
+        want = (x if target in (tf.float64, tf.bool) else x.astype(np.float32)).astype(target.as_numpy_dtype)
+    assert got.dtype == want.dtype
+    np.testing.assert_array_equal(got, want)
+
+
+def test_gradients_of_other_shapes_are_refused():
+    dy, x = tf.placeholder(tf.float16), tf.placeholder(tf.float16)
+    with tf.Session() as sess, pytest.raises(tf.errors.InvalidArgumentError):
+        sess.run(tf.raw_ops.ReluGrad(gradients=dy, features=x), {dy: np.zeros((40, 50), np.float16), x: np.zeros(50, np.float16)})
+
+
 def test_gradient_of_relu():
     x = tf.placeholder(tf.float16, [40, 50])
     with tf.Session() as sess:

@@ -114,3 +114,32 @@ def test_activation_behind_a_reshape():
         assert "_FusedMatMul" in types and "Relu" not in types
         got = sess.run(y, feeds)
     np.testing.assert_allclose(got, np.maximum(_data(6, 8) @ _data(8, 4) + _data(4), 0).reshape(2, 3, 4), rtol=1e-5, atol=1e-5)
+
+
+def test_strided_slices_and_dimensions_of_one(monkeypatch):
+    monkeypatch.setenv("PENSTOCK_REGIONS", "eager")
+    monkeypatch.setenv("PENSTOCK_XLA", "0")
+    x = tf.placeholder(tf.float32, [4, 6, 1])
+    value = _data(4, 6, 1)
+    cases = [
+        (x[1], value[1]), (x[:, 2], value[:, 2]), (x[..., ::-1, 0], value[..., ::-1, 0]), (x[-2:, None, 1:5:3], value[-2:, None, 1:5:3]), (x[3, 5, 0], value[3, 5, 0]),
+        (tf.squeeze(x), value[..., 0]), (tf.squeeze(x[:1], [0]), value[0]), (tf.expand_dims(x, 1), value[:, None]), (tf.expand_dims(x[:, 1, 0], -1), value[:, 1, :]),
+    ]  # fmt: skip
+    with tf.Session() as sess:
+        code = sess.explain([y for y, _ in cases], {x: value}).code
+        got = sess.run([y for y, _ in cases], {x: value})
+    for found, (_, wanted) in zip(got, cases, strict=True):
+        np.testing.assert_array_equal(found, wanted)
+        assert np.shape(found) == np.shape(wanted)
+    lines = [line for line in code.splitlines() if line.endswith(("= StridedSlice", "= Squeeze", "= ExpandDims"))]
+    assert len(lines) == 11 and not any(line.split("=")[1].strip().startswith("f") for line in lines)
+
+
+def test_an_index_that_is_out_of_range_is_reported(monkeypatch):
+    monkeypatch.setenv("PENSTOCK_REGIONS", "eager")
+    x = tf.placeholder(tf.float32, [None, 3])
+    y = tf.identity(x[2], name="row")
+    with tf.Session() as sess:
+        np.testing.assert_array_equal(sess.run(y, {x: _data(4, 3)}), _data(4, 3)[2])
+        with pytest.raises(tf.errors.InvalidArgumentError, match="slice index 2 of dimension 0 out of bounds"):
+            sess.run(y, {x: _data(2, 3)})

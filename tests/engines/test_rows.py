@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import penstock as tf
-from penstock.engines.onednn import kernels
+from penstock.engines.onednn import binding, product_kernels
 from penstock.engines.onednn import library as lib
 
 pytestmark = pytest.mark.skipif(lib.get() is None, reason="oneDNN is not here")
@@ -193,11 +193,11 @@ def test_products_of_views(order: tuple[int, ...]) -> None:
 
 def test_strides_that_a_product_can_read() -> None:
     x = _data(4, 6, 8, 16)
-    assert kernels._strides(x) is None
-    assert kernels._strides(x.transpose(0, 2, 1, 3)) == (768, 16, 128, 1)
-    assert kernels._strides(x.swapaxes(-1, -2)) is None
-    assert kernels._strides(np.broadcast_to(x[:1], x.shape)) is None
-    assert kernels._strides(np.lib.stride_tricks.as_strided(x, (4, 5, 16), (384, 32, 4))) is None
+    assert product_kernels._strides(x) is None
+    assert product_kernels._strides(x.transpose(0, 2, 1, 3)) == (768, 16, 128, 1)
+    assert product_kernels._strides(x.swapaxes(-1, -2)) is None
+    assert product_kernels._strides(np.broadcast_to(x[:1], x.shape)) is None
+    assert product_kernels._strides(np.lib.stride_tricks.as_strided(x, (4, 5, 16), (384, 32, 4))) is None
 
 
 # -- sums of products ---------------------------------------------------------------------------------------------------
@@ -228,7 +228,7 @@ def test_gradients_of_an_unrolled_layer(rows: int) -> None:
 
 @pytest.mark.parametrize("special", [np.nan, np.inf])
 def test_log_softmax_hides_no_nan(special: float, monkeypatch: Any) -> None:
-    monkeypatch.setattr(kernels, "MIN_SOFTMAX_SIZE", 0)
+    monkeypatch.setattr(binding, "MIN_SOFTMAX_SIZE", 0)
     x = tf.placeholder(tf.float32, [ROWS, DEPTH])
     value = _data(ROWS, DEPTH)
     value[5, 3] = special

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import penstock as tf
-from penstock.engines import blas
 from penstock.engines.onednn import library as lib
 from penstock.engines.onednn import updates
 from penstock.ops import resources
+from penstock.ops.kernels import blas
 from penstock.ops.kernels import optimizers as f
 from penstock.ops.kernels.segments import reduce_rows
 
@@ -69,11 +69,14 @@ def test_a_training_step_holds_no_second_copy_of_the_weights(engines, use_resour
         feeds = {x: np.ones((1, 1000), np.float32)}
         for _ in range(6):  # the first update parts the variable from its initial value
             sess.run(train, feeds)
+        peaks = []
         tracemalloc.start()
-        sess.run(train, feeds)
-        peak = tracemalloc.get_traced_memory()[1]
+        for _ in range(5):  # threads that other tests have left may allocate as well
+            tracemalloc.clear_traces()
+            sess.run(train, feeds)
+            peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
-    assert peak < 1.5 * w.shape.num_elements() * 4, "the gradient is one array as large as the weights, and nothing else is"
+    assert min(peaks) < 1.5 * w.shape.num_elements() * 4, "the gradient is one array as large as the weights, and nothing else is"
 
 
 def test_an_array_alone_in_its_memory_becomes_a_variable_without_a_copy():

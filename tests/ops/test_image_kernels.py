@@ -244,3 +244,64 @@ def test_dilation_takes_the_largest_sum_inside(kind, strides, rates, padding):
     found = morphology.dilation2d(x, w, strides=[1, *strides, 1], rates=[1, *rates, 1], padding=padding)
     assert found.dtype == kind
     np.testing.assert_allclose(found.astype(np.float64), expected.astype(np.float64), rtol=2e-3 if kind is np.float16 else 1e-6)
+
+
+@pytest.mark.parametrize("n", [16, 17, 300])
+@pytest.mark.parametrize("threshold", [0.0, 0.3, 0.5, 1.0])
+@pytest.mark.parametrize("sigma", [0.0, 0.1, 0.5])
+def test_suppression_in_machine_code(n, threshold, sigma, monkeypatch):
+    random = np.random.default_rng(n)
+    corner = random.random((n, 2), np.float32)
+    where = np.concatenate([corner, corner + random.random((n, 2), np.float32) * np.float32(0.3)], 1)
+    where[::7, 2:] = where[::7, :2]  # without an area
+    where[3::5] = where[3::5][:, [2, 3, 0, 1]]  # the other corners
+    scores = np.round(random.random(n, np.float32) * 50) / np.float32(50)  # some are equal
+
+    def results(least: float, limit: int):
+        settings = np.int32(limit), np.float32(threshold), np.float32(least), np.float32(sigma)
+        return boxes.non_max_suppression_v5(where, scores, *settings, pad_to_max_output_size=False)
+
+    for least in (-np.inf, 0.4):
+        for limit in (0, 1, 40):
+            found = results(least, limit)
+            with monkeypatch.context() as patch:
+                patch.setattr(boxes, "_takes_loops", lambda _: False)
+                expected = results(least, limit)
+            np.testing.assert_array_equal(found[0], expected[0])
+            np.testing.assert_allclose(found[1], expected[1], 1e-5, 1e-30)
+            assert found[2] == expected[2]
+
+
+@pytest.mark.parametrize("depth", [1, 3, 4])
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_outlines_in_machine_code(depth, dtype, monkeypatch):
+    random = np.random.default_rng(depth)
+    images = random.random((2, 11, 7, depth)).astype(dtype)
+    where = (random.random((2, 30, 4)) * 1.6 - 0.3).astype(np.float32)
+    where[0, 0, 0], where[0, 1], where[1, 2] = np.nan, [0.2, 0.2, 0.2, 0.8], [-3, -3, 3, 3]
+    found = boxes.draw_bounding_boxes(images, where)
+    monkeypatch.setattr(boxes.pixels, "available", lambda: False)
+    np.testing.assert_array_equal(found, boxes.draw_bounding_boxes(images, where))
+    assert (found != images).any()
+
+
+@pytest.mark.parametrize("depth", [1, 3, 5, 4, 11])
+def test_contrast_in_machine_code(depth, monkeypatch):
+    x = np.random.default_rng(0).standard_normal((2, 9, 13, depth)).astype(np.float32)
+    found = colors.adjust_contrast(x, np.float32(1.3))
+    monkeypatch.setattr(colors.planes, "by_row", lambda *_: None)
+    np.testing.assert_array_equal(found, colors.adjust_contrast(x, np.float32(1.3)))
+    mean = x.astype(float).mean((1, 2), keepdims=True)
+    np.testing.assert_allclose(found, (x - mean) * 1.3 + mean, 1e-5, 1e-5)
+
+
+def test_the_best_boxes_of_all_classes():
+    where = np.array([[[[0, 0, 1, 1]], [[0, 0.1, 1, 1.1]], [[0, 2, 1, 3]]]], np.float32)
+    scores = np.array([[[0.9, 0.1], [0.8, 0.7], [0.3, 0.6]]], np.float32)
+    settings = np.int32(2), np.int32(4), np.float32(0.5), np.float32(0.2)
+    kept, values, classes, valid = boxes.combined_non_max_suppression(where, scores, *settings, pad_per_class=False, clip_boxes=True)
+    np.testing.assert_array_equal(values, np.array([[0.9, 0.7, 0.6, 0.3]], np.float32))
+    assert classes.tolist() == [[0, 1, 1, 0]] and valid.tolist() == [4]
+    np.testing.assert_array_equal(kept[0, 1], np.array([0, 0.1, 1, 1], np.float32))
+    *_, valid = boxes.combined_non_max_suppression(where, scores, *settings[:3], np.float32(0.65), pad_per_class=True, clip_boxes=False)
+    assert valid.tolist() == [2]

@@ -71,6 +71,8 @@ def test_unique_floats(dtype, with_nans):
     if with_nans:
         x[::50] = np.nan
     first, inverse = sorting.first_occurrences(x.astype(dtype))
+    if dtype in HALVES:  # whose zeros are two
+        x = np.where((x == 0) & np.signbit(x), 1e4, x)
     assert (first.tolist(), inverse.tolist()) == unique(x.astype(dtype))
 
 
@@ -121,7 +123,7 @@ def test_sums_of_groups(count, width):
 
 def test_fingerprints_of_many_strings():
     strings = [RANDOM.bytes(i % 90) for i in range(400)]
-    assert hashes.fingerprints64(strings).tolist() == [hashes.fingerprint64(s) for s in strings]
+    assert hashes.fingerprints64(np.array(strings, object)).tolist() == [hashes.fingerprint64(s) for s in strings]
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "int64", "uint64"])

@@ -19,9 +19,12 @@ def _strings(count, seed=0, longest=90):
 @pytest.mark.parametrize("zeros", [True, False])
 def test_hashes_of_many_strings(zeros):
     strings = _strings(400) if zeros else [s.replace(b"\0", b"x") for s in _strings(400)]
-    assert hashes.siphashes(strings, (1 << 63) + 5, -7).tolist() == [hashes.siphash(s, (1 << 63) + 5, -7) for s in strings]
+    array = np.array(strings, object)
+    for siphashes in (hashes.siphashes(array.reshape(20, 20), (1 << 63) + 5, -7), hashes._siphashes(strings, (1 << 63) + 5, -7)):
+        assert siphashes.tolist() == [hashes.siphash(s, (1 << 63) + 5, -7) for s in strings]
     assert hashes.hashes64(strings).tolist() == [hashes.hash64(s) for s in strings]
-    assert hashes.fingerprints64(strings).tolist() == [hashes.fingerprint64(s) for s in strings]
+    for fingerprints in (hashes.fingerprints64(array[::-1])[::-1], hashes._fingerprints64(strings)):
+        assert fingerprints.tolist() == [hashes.fingerprint64(s) for s in strings]
 
 
 def _run(fetch):
@@ -42,6 +45,33 @@ def test_numbers_that_python_reads_and_tensorflow_does_not():
         _run(tf.string_to_number(_given([b"5", b"4294967296"]), tf.int32))
     np.testing.assert_array_equal(_run(tf.string_to_number(_given([b" 1.5 ", b"0x10", b"-inf", b"1e3"]))), np.array([1.5, 16, -np.inf, 1000], np.float32))
     np.testing.assert_array_equal(_run(tf.string_to_number(_given([b" 7 ", b"+3", b"-2"]), tf.int64)), [7, 3, -2])
+
+
+_PARTS = [b"1", b"-2", b"+3.25", b"", b"0.1", b".5", b"5.", b"-0.0", b"1e3", b"abc", b"123456789012345678", b"9007199254740993", b"1.2.3", b"--1", b"-", b".", b"NA", b" 7"]
+
+
+def _decoded(records, defaults, **options):
+    try:
+        return [v.tolist() for v in _run(tf.decode_csv(_given(records), defaults, **options))]
+    except tf.errors.InvalidArgumentError as error:
+        return error.message.splitlines()[0]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_records_read_by_machine_code_and_by_python_are_the_same(seed, monkeypatch):
+    source = random.Random(seed)
+    cases = []
+    for _ in range(12):
+        parts = source.sample(_PARTS, 4)
+        records = [b";".join(source.choice(parts) for _ in range(3)) for _ in range(4)]
+        if source.random() < 0.2:
+            records[1] = source.choice([b"", b"1;2", b"1;2;3;4", b'1;"2";3', b"1;2\n;3"])
+        defaults = [source.choice([[0.0], tf.constant([0.0], tf.float64), [0], tf.constant([], tf.float32), ["x"], tf.constant([7], tf.int64)]) for _ in range(3)]
+        cases.append((records, defaults, dict(field_delim=";", na_value=source.choice(["", "NA", "1"]))))
+    by_code = [_decoded(records, defaults, **options) for records, defaults, options in cases]
+    monkeypatch.setattr("penstock.ops.kernels.csv.split", lambda *_: None)
+    for got, (records, defaults, options) in zip(by_code, cases, strict=True):
+        np.testing.assert_equal(got, _decoded(records, defaults, **options))
 
 
 def test_columns_of_records():
@@ -125,3 +155,17 @@ def test_replacing_in_many_strings_is_replacing_in_each(pattern):
                 want = [replace(compiled, v, rewrite_parts(rewrite), everywhere) for v in values]
                 assert replace_all(pattern, values, rewrite, everywhere) == want
         assert decoded(values) == [v.decode("utf-8", "surrogateescape") for v in values]
+
+
+def test_distances_by_machine_code_and_by_tables(monkeypatch):
+    source = random.Random(3)
+    pairs = [[[source.randrange(4) for _ in range(source.randrange(13))] for _ in range(2)] for _ in range(60)]
+    sides = []
+    for side in zip(*pairs, strict=True):
+        rows, codes = np.repeat(np.arange(60), [len(s) for s in side]), np.concatenate([np.array(s, np.int64) for s in side])
+        order = np.random.RandomState(0).permutation(60)[rows].argsort(kind="stable")  # rows in another order, each in its own
+        sides.append(Sequences(rows[order], codes[order], 60))
+    wanted = [levenshtein(*pair) for pair in pairs]
+    assert distances(*sides).tolist() == wanted
+    monkeypatch.setattr("penstock.ops.native.available", lambda: False)
+    assert distances(*sides).tolist() == wanted

@@ -259,3 +259,31 @@ def test_other_engines_can_be_asked_for():
     for wish, want in (("numpy", "False"), ("onednn, native", "True")):
         run = subprocess.run([sys.executable, "-c", code], env={"PENSTOCK_ENGINES": wish, "PYTHONPATH": ":".join(sys.path)}, capture_output=True, text=True)
         assert run.stdout.strip() == want, run.stderr
+
+
+def test_first_occurrences_are_those_of_a_dictionary():
+    from penstock.ops.native.occurrences import LARGEST, SHORT, first_occurrences
+
+    random = np.random.RandomState(0)
+    for n, limit in ((0, 5), (1, 1), (9, 3), (200, 1000), (SHORT + 5, 3000), (50, LARGEST)):
+        for dtype in (np.int32, np.int64):
+            numbers = random.randint(0, limit, n).astype(dtype)
+            found = first_occurrences(numbers)
+            if found is None:
+                assert not native.available()
+                return
+            first: dict[int, int] = {}
+            for i, number in enumerate(numbers.tolist()):
+                first.setdefault(number, i)
+            which = {number: k for k, number in enumerate(first)}
+            assert found[0].tolist() == list(first.values())
+            assert found[1].tolist() == [which[number] for number in numbers.tolist()]
+
+
+def test_numbers_that_have_no_place_in_the_table():
+    from penstock.ops.native.occurrences import LARGEST, first_occurrences
+
+    for numbers in ([1, -1], [LARGEST], [2**40, 3]):
+        assert first_occurrences(np.array(numbers)) is None
+    assert first_occurrences(np.array([1.0, 2.0])) is None
+    assert first_occurrences(np.array([[1, 2]])) is None

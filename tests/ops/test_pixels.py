@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from penstock import dtypes, errors
-from penstock.ops import arrange
-from penstock.ops.kernels import boxes, colors, pool, resize
+from penstock.ops import arrange, native
+from penstock.ops.kernels import boxes, colors, morphology, pool, resize
 from penstock.ops.native import pixels, planes
 
 needs_loops = pytest.mark.skipif(not pixels.available(), reason="no loops in machine code here")
@@ -21,7 +21,8 @@ def numpy_only(monkeypatch):
     def call(function, *args, **keywords):
         with monkeypatch.context() as patch:
             patch.setattr(pixels, "available", lambda: False)
-            patch.setattr(planes, "in_place", lambda *_: None)
+            patch.setattr(native, "available", lambda: False)
+            patch.setattr(planes, "by_pixel", lambda *_: None)
             return function(*args, **keywords)
 
     return call
@@ -185,3 +186,56 @@ def test_boxes_beyond_the_image_are_drawn_as_far_as_they_are_inside():
     expected = np.zeros((6, 8), bool)
     expected[2, 1:], expected[:3, 1] = True, True
     np.testing.assert_array_equal(drawn[0].any(-1), expected)
+
+
+@needs_loops
+@pytest.mark.parametrize(("shape", "window", "stride", "padding"), [
+    ((2, 4, 5, 6, 3), 2, 2, b"SAME"), ((2, 7, 5, 6, 16), 3, 2, b"SAME"), ((1, 7, 8, 9, 21), 3, 1, b"VALID"), ((2, 6, 6, 6, 40), 2, 3, b"VALID"),
+    ((0, 4, 4, 4, 2), 2, 2, b"SAME"), ((3, 16, 16, 16, 1), 2, 2, b"SAME"),
+])  # fmt: skip
+def test_gradients_of_three_dimensional_maxima_go_to_all_that_are_near(numpy_only, shape, window, stride, padding):
+    random = np.random.default_rng(0)
+    x = (random.integers(0, 5, shape) + random.integers(0, 4, shape) * 4e-6).astype(np.float32)
+    if x.size:
+        x.flat[7], x.flat[20] = np.nan, np.inf
+    attrs = dict(ksize=[1, window, window, window, 1], strides=[1, stride, stride, stride, 1], padding=padding)
+    y = pool.max_pool3d(x, **attrs)
+    dy = random.standard_normal(y.shape).astype(np.float32)
+    expected = numpy_only(pool.max_pool3d_grad, x, y, dy, **attrs)
+    np.testing.assert_allclose(pool.max_pool3d_grad(x, y, dy, **attrs), expected, 1e-5, 1e-5)
+
+
+@needs_loops
+@pytest.mark.parametrize(("shape", "window", "stride", "padding"), [
+    ((2, 5, 6, 3), 2, 2, b"SAME"), ((2, 7, 6, 16), 3, 2, b"SAME"), ((1, 8, 9, 21), 3, 1, b"VALID"), ((2, 6, 6, 40), 2, 3, b"VALID"), ((3, 60, 50, 1), 3, 2, b"SAME"),
+])  # fmt: skip
+@pytest.mark.parametrize("batch", [False, True])
+def test_places_of_maxima(numpy_only, shape, window, stride, padding, batch):
+    random = np.random.default_rng(0)
+    x = random.integers(0, 4, shape).astype(np.float32)
+    x.flat[::11], x.flat[1::17], x.flat[2::13] = np.nan, -np.inf, np.inf
+    attrs = dict(ksize=[1, window, window, 1], strides=[1, stride, stride, 1], padding=padding, include_batch_in_index=batch)
+    for target in (dtypes.int64, dtypes.int32):
+        for found, expected in zip(pool.max_pool_with_argmax(x, **attrs, Targmax=target), numpy_only(pool.max_pool_with_argmax, x, **attrs, Targmax=target), strict=True):
+            assert found.dtype == expected.dtype
+            np.testing.assert_array_equal(found, expected)
+    y, at = pool.max_pool_with_argmax(x, **attrs, Targmax=dtypes.int64)
+    dy = random.standard_normal(y.shape).astype(np.float32)
+    expected = numpy_only(pool.max_pool_grad_with_argmax, x, dy, at, **attrs)
+    np.testing.assert_allclose(pool.max_pool_grad_with_argmax(x, dy, at, **attrs), expected, 1e-5, 1e-6)
+
+
+@needs_loops
+@pytest.mark.parametrize(("size", "window", "stride", "rate"), [((7, 9), (3, 3), 1, 1), ((8, 5), (2, 3), 2, 1), ((9, 9), (3, 2), 1, 2), ((2, 2), (2, 2), 1, 3)])
+@pytest.mark.parametrize("special", [0.0, np.nan, -np.inf])
+def test_gradients_of_dilations(numpy_only, size, window, stride, rate, special):
+    random = np.random.default_rng(0)
+    for depth in DEPTHS:
+        x, w = random.integers(0, 4, (2, *size, depth)).astype(np.float32), random.integers(0, 3, (*window, depth)).astype(np.float32)
+        x[0, 0, 0] = special
+        attrs = dict(strides=[1, stride, stride, 1], rates=[1, rate, rate, 1], padding=b"SAME")
+        y = morphology.dilation2d(x, w, **attrs)
+        dy = random.standard_normal(y.shape).astype(np.float32)
+        for function in (morphology.dilation2d_backprop_input, morphology.dilation2d_backprop_filter):
+            np.testing.assert_array_equal(function(x, w, dy, **attrs), numpy_only(function, x, w, dy, **attrs))
+        np.testing.assert_array_equal(y, numpy_only(morphology.dilation2d, x, w, **attrs))

@@ -109,3 +109,42 @@ def test_a_wrong_claim_ends_it():
     y.set_shape([3, 5])
     with pytest.raises(Contradiction):
         refined(tf.identity(y), [x], [(3, 4)])
+
+
+def _looped(x, n, width):
+    """An array that is filled in one go, read and filled round by round, and put together again."""
+    source = tf.TensorArray(tf.float32, n).unstack(x)
+    made = tf.TensorArray(tf.float32, n, element_shape=[None, width])
+    _, made = tf.while_loop(lambda i, _: i < n, lambda i, a: (i + 1, a.write(i, tf.tanh(source.read(i), name="inside"))), [0, made])
+    return tf.square(made.stack(), name="outside")
+
+
+def test_elements_of_arrays_have_the_shape_of_what_was_written():
+    x = tf.placeholder(tf.float32, [5, None, 3])
+    y = _looped(x, 5, 3)
+    w = tf.get_variable("w", [3, 3])
+    again = tf.identity(_looped(tf.einsum("tbi,ij->tbj", y, w), 5, 3), name="again")
+    (g,) = tf.gradients(again, [w])
+    found = refined([again, g], [x], [(5, 7, 3)])
+    assert found["while/inside"] == found["while_1/inside"] == (7, 3)
+    assert found["outside"] == found["again"] == (5, 7, 3)
+
+
+def test_elements_of_several_shapes():
+    x, y = tf.placeholder(tf.float32, [None]), tf.placeholder(tf.float32, [None])
+    array = tf.TensorArray(tf.float32, 2, infer_shape=False).write(0, x).write(1, y)
+    first = tf.identity(array.read(0), name="first")
+    assert refined(first, [x, y], [(3,), (4,)])["first"] is None
+    assert refined(first, [x, y], [(4,), (4,)])["first"] == (4,)
+
+
+def test_shapes_on_a_stack_are_known_where_they_are_popped():
+    x = tf.placeholder(tf.float32, [None, 3])
+    b = tf.get_variable("b", [3])
+    _, h = tf.while_loop(lambda i, h: i < 3, lambda i, h: (i + 1, tf.tanh(h * b)), [0, x])
+    (g,) = tf.gradients(tf.reduce_sum(h), [b])
+    with tf.Session() as sess:
+        pruned = next(stage.graph for stage in sess.explain(g, [x]).stages if stage.name == "prune")
+    new = refine(pruned, [(6, 3)])
+    sums = {op.name: op.outputs[0].dims for op in new if op.type == "Sum" and "while/mul_grad" in op.name}
+    assert sums and set(sums.values()) == {(3,)}

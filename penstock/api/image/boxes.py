@@ -83,3 +83,38 @@ def non_max_suppression_padded(
             boxes, scores, max_output_size, iou_threshold, score_threshold, pad_to_max_output_size=pad_to_max_output_size
         )
         return found[0], found[1]
+
+
+def combined_non_max_suppression(
+    boxes: Any, scores: Any, max_output_size_per_class: Any, max_total_size: Any, iou_threshold: Any = 0.5, score_threshold: Any = float("-inf"),
+    pad_per_class: bool = False, clip_boxes: bool = True, name: str | None = None,
+) -> Any:  # fmt: skip
+    """(boxes, scores, classes, number of valid ones) of the best boxes of all classes of each image; suppression goes class by class."""
+    with name_scope(name, "combined_non_max_suppression"):
+        iou_threshold = convert_to_tensor(iou_threshold, dtype=dtypes.float32, name="iou_threshold")
+        score_threshold = convert_to_tensor(score_threshold, dtype=dtypes.float32, name="score_threshold")
+        return raw.CombinedNonMaxSuppression(
+            boxes, scores, max_output_size_per_class, max_total_size, iou_threshold, score_threshold, pad_per_class=pad_per_class, clip_boxes=clip_boxes
+        )
+
+
+def sample_distorted_bounding_box(
+    image_size: Any, bounding_boxes: Any, seed: int | None = None, seed2: int | None = None, min_object_covered: Any = 0.1,
+    aspect_ratio_range: Any = None, area_range: Any = None, max_attempts: int | None = None, use_image_if_no_bounding_boxes: bool | None = None,
+    name: str | None = None,
+) -> Any:  # fmt: skip
+    """(begin, size, box) of a random crop that keeps enough of one of the boxes: `tf.slice(image, begin, size)` cuts it out."""
+    given = dict(
+        seed=seed, seed2=seed2, aspect_ratio_range=aspect_ratio_range, area_range=area_range, max_attempts=max_attempts,
+        use_image_if_no_bounding_boxes=use_image_if_no_bounding_boxes,
+    )  # fmt: skip
+    with name_scope(name, "sample_distorted_bounding_box") as scope:
+        given = {key: value for key, value in given.items() if value is not None}
+        return raw.SampleDistortedBoundingBoxV2(image_size, bounding_boxes, min_object_covered, name=scope, **given)
+
+
+def extract_glimpse(
+    input: Any, size: Any, offsets: Any, centered: bool = True, normalized: bool = True, uniform_noise: bool = True, name: str | None = None
+) -> Tensor:
+    """Windows of images around `offsets` (y, x), which lie in [-1, 1] around the middle unless said otherwise. What is outside is noise."""
+    return raw.ExtractGlimpse(input, size, offsets, centered=centered, normalized=normalized, uniform_noise=uniform_noise, name=name)

@@ -75,6 +75,28 @@ def max_pool_with_argmax(
     )  # fmt: skip
 
 
+@export("nn.fractional_max_pool")
+def fractional_max_pool(
+    value: Any, pooling_ratio: Any, pseudo_random: bool = False, overlapping: bool = False, deterministic: bool = False, seed: int = 0, seed2: int = 0,
+    name: str | None = None,
+) -> Any:  # fmt: skip
+    """(maxima, borders of rows, borders of columns) of regions of uneven sizes, `pooling_ratio` on average, drawn at random."""
+    return raw.FractionalMaxPool(
+        value, pooling_ratio=pooling_ratio, pseudo_random=pseudo_random, overlapping=overlapping, deterministic=deterministic, seed=seed, seed2=seed2, name=name
+    )
+
+
+@export("nn.fractional_avg_pool")
+def fractional_avg_pool(
+    value: Any, pooling_ratio: Any, pseudo_random: bool = False, overlapping: bool = False, deterministic: bool = False, seed: int = 0, seed2: int = 0,
+    name: str | None = None,
+) -> Any:  # fmt: skip
+    """(means, borders of rows, borders of columns) of regions of uneven sizes, `pooling_ratio` on average, drawn at random."""
+    return raw.FractionalAvgPool(
+        value, pooling_ratio=pooling_ratio, pseudo_random=pseudo_random, overlapping=overlapping, deterministic=deterministic, seed=seed, seed2=seed2, name=name
+    )
+
+
 # -- one dimension: a row of a flat image -----------------------------------------------------------------------------
 
 

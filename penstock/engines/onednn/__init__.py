@@ -4,7 +4,8 @@ library      the shared library: found, loaded, checked; threads, forks
 primitives   compiled code for fixed shapes, cached; memory objects, scratchpads, constant weights
 plan         layouts and thresholds that all plans share
 conv, matmul, pool, norm, elementwise   plans: a primitive and the reorders around it, run with arrays
-kernels      TF's ops: which nodes and sizes go to oneDNN, and which stay with NumPy
+kernels      TF's ops: which nodes and sizes go to oneDNN, and which stay with NumPy; by kind in window_kernels, product_kernels, norm_kernels
+binding      what these share: thresholds, and how a kernel remembers the plan for its shapes
 updates      training ops on large variables, in place
 narrow       elementwise ops on bfloat16
 rnn          layers of LSTM and GRU cells, all steps in one call

@@ -362,6 +362,9 @@ LARGE_FILTER = 2 << 20
 FEW_CHANNELS = 16
 """Up to how many positions, how many bytes of filter, and how many channels it is quicker to leave the filter as it is than to lay it
 out anew for every call. Measured on two cores with AVX-512; none of it matters for the result."""
+MANY_TIMES = 8
+"""From how many results for each channel the gradient of the input is quicker as a product with the filter as it is, whose result is then added up
+cell by cell: that takes as long whatever the results, a convolution of theirs as long as there are results."""
 
 
 def forward_plan(
@@ -388,7 +391,7 @@ def forward(library: Library, spec: Spec, has_bias: bool = False, post_ops: Post
 
 def backward_input(library: Library, spec: Spec) -> Any:
     """A plan whose `run(filter, dy)` gives the gradient of the input, or None."""
-    as_it_is = spec.depth < FEW_CHANNELS and spec.groups == 1
+    as_it_is = spec.depth < FEW_CHANNELS and spec.groups == 1 and (spec.out_depth >= MANY_TIMES * spec.depth or any(s.stride > 1 for s in spec.slides))
     return _product(library, spec, "input") or planned(BackwardInput, library, spec.microseconds, spec, as_it_is)
 
 

@@ -16,20 +16,22 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from penstock import errors
-from penstock.engines import blas
 from penstock.engines.memory import address
+from penstock.engines.onednn import binding, crowd, norm
 from penstock.engines.onednn import conv as convolutions
-from penstock.engines.onednn import crowd, kernels, norm
 from penstock.engines.onednn import library as lib
 from penstock.engines.onednn import matmul as products
-from penstock.engines.onednn.kernels import Kernel, Window, is_constant, library_for
+from penstock.engines.onednn.binding import Kernel, is_constant, library_for
 from penstock.engines.onednn.library import OneDnnError
 from penstock.engines.onednn.plan import channels_last_strides, contiguous
 from penstock.engines.onednn.primitives import CODES, FLOAT32, Add, Buffer, Eltwise, Multiply, PostOps
+from penstock.engines.onednn.product_kernels import is_vector_product, wakes_blas
+from penstock.engines.onednn.window_kernels import Window
 from penstock.engines.onednn.winograd import Winograd
 from penstock.graph.ir import Operation
 from penstock.ops import nn
 from penstock.ops.fused import split_arguments
+from penstock.ops.kernels import blas
 from penstock.ops.kernels.numeric import narrow, widen
 
 KEPT_SHAPES = 4
@@ -103,7 +105,7 @@ def _first_shape(x: np.ndarray, *rest: Any) -> Any:
 
 
 def _remembering(op: Operation, fallback: Kernel, key_of: Kernel, prepare: Kernel) -> Kernel:
-    """As kernels._remembering, for some shapes at a time: a served model meets batches of several sizes in turn."""
+    """As binding.remembering, for some shapes at a time: a served model meets batches of several sizes in turn."""
     last: tuple[Any, Kernel] = (None, fallback)
     known: list[tuple[Any, Kernel]] = []
 
@@ -308,14 +310,14 @@ def fused_matmul(op: Operation, fallback: Kernel) -> Kernel | None:
         if more and more[0].shape != spec.shape[-1:]:
             return None
         is_wide = dtype == FLOAT32
-        if is_wide and not kernels.wakes_blas(spec) and spec.flops < kernels.MIN_FUSED_FLOPS:
+        if is_wide and not wakes_blas(spec) and spec.flops < binding.MIN_FUSED_FLOPS:
             return by_parts(by_numpy)
         library = library_for(dtype)
-        if is_wide and library is not None and kernels.is_vector_product(spec):
+        if is_wide and library is not None and is_vector_product(spec):
             alone = blas.alone(by_numpy)
             if alone is not None:
                 return by_parts(alone)
-        if library is None or spec.flops < kernels.MIN_FUSED_FLOPS:
+        if library is None or spec.flops < binding.MIN_FUSED_FLOPS:
             return None
         if is_wide and spec.sizes[0] <= products.FEW_ROWS and not constant:
             return by_parts(products.Gemm(library, spec).run)
@@ -340,8 +342,8 @@ MAKERS: dict[str, Callable[[Operation, Kernel], Kernel | None]] = {
 def layer_norm(x: np.ndarray, scale: np.ndarray, shift: np.ndarray, epsilon: float) -> np.ndarray:
     """(x - mean) / sqrt(variance + epsilon) * scale + shift over the last dimension."""
     depth = x.shape[-1] if x.ndim else 0
-    if x.dtype in CODES and scale.shape == shift.shape == (depth,) and scale.dtype == shift.dtype == FLOAT32 and x.size >= max(kernels.MIN_NORM_SIZE, 1):
-        library = kernels.library_for(x.dtype)
+    if x.dtype in CODES and scale.shape == shift.shape == (depth,) and scale.dtype == shift.dtype == FLOAT32 and x.size >= max(binding.MIN_NORM_SIZE, 1):
+        library = library_for(x.dtype)
         plan = norm.layer_forward(library, x.size // depth, depth, x.dtype, epsilon) if library else None
         if plan is not None:
             return plan.run(x, scale, shift)[0]

@@ -199,7 +199,7 @@ def _kernel(name: str, products: Products) -> Kernel:
 
 def maker(op: Operation, fallback: Kernel) -> Kernel | None:
     """The kernel of a quantised product."""
-    from penstock.engines.onednn.kernels import is_constant
+    from penstock.engines.onednn.binding import is_constant
 
     library = lib.get()
     if library is None or not library.has_bf16:

@@ -217,7 +217,7 @@ def _shapes(*inputs: Any) -> Any:
 
 def maker(op: Operation, fallback: Kernel) -> Kernel | None:
     """The kernel of an elementwise op on bfloat16."""
-    from penstock.engines.onednn.kernels import _remembering as remembering
+    from penstock.engines.onednn.binding import remembering
 
     prepare = _PREPARERS[op.type](op)
     return None if prepare is None else remembering(op, fallback, _shapes, prepare)

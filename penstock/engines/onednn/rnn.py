@@ -131,7 +131,7 @@ class _Node:
     """A node's layer and its weights, laid out once if they are constant."""
 
     def __init__(self, op: Operation, fallback: Kernel, first_weight: int, number: int) -> None:
-        from penstock.engines.onednn.kernels import is_constant
+        from penstock.engines.onednn.binding import is_constant
 
         self.op, self.fallback = op, fallback
         self.library = lib.get() if all(is_constant(t) for t in op.inputs[first_weight : first_weight + number]) else None

@@ -21,6 +21,8 @@ from penstock.engines.python.expressions import is_pure, original, ufunc_of, var
 from penstock.engines.python.structure import Branch, Call, Loop
 from penstock.engines.python.walk import everything, makes, reads
 from penstock.graph.ir import Operation, Tensor
+from penstock.ops import native
+from penstock.ops.native import sweeps
 
 MIN_SIZE = 1 << 16
 """Elements from which on a run is worth tiles."""
@@ -28,6 +30,10 @@ PARALLEL = 1 << 21
 """Elements times operations from which on a second thread is worth waking; see `is_long`."""
 CACHE = 1 << 20
 """Bytes of all buffers of a tile together: what stays in a core's second-level cache."""
+MIN_SWEPT, FEWEST_SWEPT = 1 << 14, 3
+"""Elements and nodes from which on a run is worth a loop in machine code, whose call takes as long as three short ufuncs."""
+ALONE = 1 << 18
+"""Elements from which on a single node is worth a loop in machine code on two threads."""
 LONGEST = 96
 """Nodes of one run."""
 WINDOW = 40
@@ -50,10 +56,10 @@ _REDUCTIONS = {"Sum": np.add, "Mean": np.add, "Max": np.maximum, "Min": np.minim
 
 
 class Step(NamedTuple):
-    """One ufunc, or its reduction along the last axis. Operands: a Tensor, the number of an earlier step of the same node, or a NumPy
-    scalar."""
+    """One ufunc (or what is called like one), or its reduction along the last axis. Operands: a Tensor, the number of an earlier step of the
+    same node, or a NumPy scalar."""
 
-    ufunc: np.ufunc
+    ufunc: Any
     operands: tuple[Any, ...]
     dtype: np.dtype
     reduces: bool = False
@@ -168,11 +174,14 @@ def _rsqrt(op: Operation, dtype: np.dtype) -> list[Step]:
 
 def _rsqrt_grad(op: Operation, dtype: np.dtype) -> list[Step]:
     y, dy = op.inputs
+    zero = dtype.type(0)
     return [
         Step(np.multiply, (dy, dtype.type(-0.5)), dtype),
         Step(np.multiply, (0, y), dtype),
         Step(np.square, (y,), dtype),
         Step(np.multiply, (1, 2), dtype),
+        Step(np.equal, (dy, zero), np.dtype(bool)),
+        Step(sweeps.choose, (4, zero, 3), dtype),
     ]
 
 
@@ -189,15 +198,20 @@ _RECIPES: dict[str, Callable[[Operation, np.dtype], list[Step] | None]] = {
     "TanhGrad": _tanh_grad,
     "SigmoidGrad": _sigmoid_grad,
     "Rsqrt": _rsqrt,
-    "RsqrtGrad": _rsqrt_grad,
 }
-_SAME_SHAPES = frozenset(("AddN", "ReluGrad", "Relu6Grad", "LeakyReluGrad", "TanhGrad", "SigmoidGrad", "RsqrtGrad"))
+_SAME_SHAPES = frozenset(("AddN", "Select", "ReluGrad", "Relu6Grad", "LeakyReluGrad", "TanhGrad", "SigmoidGrad", "RsqrtGrad"))
 """Nodes that do not broadcast."""
 
 
 def steps_in_run(node: Any, root: Callable[[Tensor], Tensor]) -> list[Step] | None:
-    """As steps_of, with what only makes sense inside of a run: reductions along the last axis, and broadcasting."""
+    """As steps_of, with what only makes sense inside of a run: reductions along the last axis, broadcasting, and choices."""
     op: Operation = node.op
+    if op.type in ("Select", "SelectV2"):
+        dtype = op.outputs[0].dtype.np
+        return [Step(sweeps.choose, tuple(op.inputs), dtype)] if dtype.type in _FLOATS and original(node) and not variables_read(node) else None
+    if op.type == "RsqrtGrad":
+        dtype = op.outputs[0].dtype.np
+        return _rsqrt_grad(op, dtype) if dtype.type in _FLOATS and original(node) and not variables_read(node) else None
     if op.type == "BroadcastTo" or op.type in _REDUCTIONS:
         x, other = op.inputs[0], root(op.inputs[1])
         dtype = x.dtype.np
@@ -307,7 +321,14 @@ def _in_block(block: list, root: Callable[[Tensor], Tensor], readers: dict[Tenso
 def _worth_it(dims: Any) -> bool:
     if not dims:
         return False
-    return None in dims or int(np.prod(dims)) >= MIN_SIZE
+    return None in dims or int(np.prod(dims)) >= (min(MIN_SIZE, MIN_SWEPT) if native.available() else MIN_SIZE)
+
+
+def is_swept(nodes: Sequence[Any], root: Callable[[Tensor], Tensor]) -> bool:
+    """Whether nodes can be a loop in machine code; `sweeping` looks closer."""
+    if not native.available():
+        return False
+    return all(sweeps.knows(step.ufunc) for node in nodes for step in steps_in_run(node, root) or ())
 
 
 def _begins(node: Any, dims: Any, root: Callable[[Tensor], Tensor]) -> bool:
@@ -376,14 +397,21 @@ def _reduces_all(node: Any, root: Callable[[Tensor], Tensor]) -> bool:
 
 
 def _pays_alone(node: Any, dims: Any, steps: list[Step]) -> bool:
-    """Whether a single node is long enough for a second thread: that is all that it can win."""
-    return None not in dims and node.op.type not in _REDUCTIONS and is_long(int(np.prod(dims)), weight_of(steps))
+    """Whether a single node is long enough for a second thread: that is all that it can win, unless it has several steps."""
+    if None in dims or node.op.type in _REDUCTIONS:
+        return False
+    size = int(np.prod(dims))
+    if size >= ALONE and native.available() and all(sweeps.knows(step.ufunc) for step in steps):
+        return True
+    return is_long(size, weight_of(steps))
 
 
 def _run(
     batch: list, sums: list, dims: Any, steps: dict, root: Callable[[Tensor], Tensor], readers: dict[Tensor, set[int]]
 ) -> Fused | None:
     nodes = [s.node for s in batch]
+    if None not in dims and int(np.prod(dims)) < MIN_SIZE and (len(nodes) + len(sums) < FEWEST_SWEPT or not is_swept(nodes, root)):
+        return None
     if len(nodes) + len(sums) == 1 and not _pays_alone(nodes[0], dims, steps[id(batch[0])]):
         return None
     own = {id(s) for s in (*batch, *sums)}

@@ -247,7 +247,7 @@ def _reduction(op: Operation, inputs: Sequence[str], axes: Any, name_of: Callabl
         op.type in ("Max", "Min") and not (is_fully_defined(x.dims) and np.prod(x.dims))
     ):
         return None
-    is_small = is_fully_defined(x.dims) and np.prod(x.dims) < reductions_of_big.LARGE and not are_short_rows(x.dims, chosen)
+    is_small = is_fully_defined(x.dims) and np.prod(x.dims) < reductions_of_big.LARGE and not are_short_rows(x.dims, chosen) and op.type != "Prod"
     ufunc = _REDUCTIONS[op.type]
     reduce = name_of(_reducer(op.type) if is_small else reductions_of_big.reducer(ufunc), ufunc.__name__ + "_reduce_")
     axis = chosen[0] if len(chosen) == 1 else tuple(chosen)

@@ -13,8 +13,9 @@ from typing import Any
 from penstock.engines.python.arrays import VALUE, Elements, LocalArray
 from penstock.engines.python.elementwise import Fused
 from penstock.engines.python.expressions import derives_shape, kept_inputs, needed_inputs, new_results
+from penstock.engines.python.handles import Handles
 from penstock.engines.python.products import Products
-from penstock.engines.python.structure import Call, Loop
+from penstock.engines.python.structure import Assign, Call, Loop
 from penstock.graph.ir import Operation, Tensor
 from penstock.graph.shape_inference import inferred_dims
 from penstock.shapes import is_fully_defined
@@ -62,6 +63,7 @@ def find_sure(
         carried: list[tuple[Tensor, Tensor]] = []
         elements = Elements(arrays or {}, uneven)
         read: list[Operation] = []
+        ends: dict[Operation, int] = {}  # Merges of branches, and how many of their inputs were sure to have their shape
 
         def holds(tensor: Tensor, sure: set[Tensor] = sure) -> bool:
             # A tensor that only has another name may have been given a shape of its own.
@@ -93,8 +95,16 @@ def find_sure(
                         read.append(op)
                 elif derives_shape(statement.node) and all(map(holds, needed := needed_inputs(statement.node))):
                     sure.update(op.outputs if all(is_fully_defined(t.dims) for t in needed) else _derived(op))
+            elif isinstance(statement, Assign):
+                op = statement.node.op
+                value = root(op.inputs[statement.index])
+                ends[op] = ends.get(op, 0) + (value in sure and value.dims == op.outputs[0].dims)
+                if ends[op] == len(op.inputs):
+                    sure.add(op.outputs[0])
             elif isinstance(statement, Products):
                 sure.update(statement.outputs)
+            elif isinstance(statement, Handles):
+                sure.update(t for t in statement.outputs if t.op.type in _VARIABLES)
             elif isinstance(statement, Fused):
                 if all(t in sure for t in (*statement.arrays, *statement.numbers)):
                     sure.update(statement.outputs)

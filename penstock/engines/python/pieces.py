@@ -1,7 +1,8 @@
 """Lines for nodes that take arrays apart and join them, and for short sums, where static shapes say all there is to know.
 
     a, b = x[s1], x[s2]              Split at a constant axis
-    y = x[s]                         Slice with constant bounds
+    y = x[s]                         Slice, StridedSlice with constant bounds
+    y = x.reshape((4, 1))            ExpandDims, Squeeze
     y = concatenate((a, b), 1)       ConcatV2 at a constant axis
     y = add(a, b)                    AddN of two or three arrays
     y = add_reduce(x, 0)             BiasAddGrad of a matrix of few rows
@@ -18,15 +19,20 @@ from typing import Any, cast
 
 import numpy as np
 
+from penstock.errors import InvalidArgumentError
 from penstock.graph.ir import Operation, Tensor
+from penstock.ops.kernels.slices import slice_index
 from penstock.shapes import is_fully_defined
 
 _CONSTANTS = ("Const", "HostConst")
-_BOUNDS: dict[str, tuple[int, ...]] = {"Split": (0,), "Slice": (1, 2), "ConcatV2": (-1,)}
+_BOUNDS: dict[str, tuple[int, ...]] = {"Split": (0,), "Slice": (1, 2), "ConcatV2": (-1,), "StridedSlice": (1, 2, 3), "ExpandDims": (1,)}
+_SHAPING = _BOUNDS | {"ArgMax": (1,), "ArgMin": (1,), "GatherV2": (2,), "OneHot": (1,), "Pad": (1,), "PadV2": (1,), "SplitV": (1, 2), "Tile": (1,)}
 """The inputs that must be constants for a node's shape to follow from those of its other inputs."""
 _DERIVED = frozenset((
     "AddN", "AddV2", "Unpack", "_MatMulColumns", "_SumOfProducts", "_SumOfProductsAndRows", "Softmax", "LogSoftmax", "SoftmaxCrossEntropyWithLogits", "SparseSoftmaxCrossEntropyWithLogits",
+    "Elu", "EluGrad", "ClipByValue", "L2Loss", "Pack", "ReciprocalGrad", "Rsqrt", "RsqrtGrad", "Select", "Selu", "SeluGrad", "Softplus", "SoftplusGrad", "SqrtGrad", "SquaredDifference", "Squeeze",
 ))  # fmt: skip
+_MASKS = ("begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask", "shrink_axis_mask")
 _MOST_SUMMANDS = 3
 SHORT_SUM = 1 << 15
 """Elements from which on sums are better computed by an engine, on threads."""
@@ -38,8 +44,8 @@ _add_reduce = np.add.reduce  # a new object whenever it is asked for
 
 def derives_shape(op: Operation) -> bool:
     """Whether the static shapes of the results follow from those of the inputs and from constants."""
-    if op.type in _BOUNDS:
-        return all(op.inputs[i].op.type in _CONSTANTS for i in _BOUNDS[op.type])
+    if op.type in _SHAPING:
+        return all(op.inputs[i].op.type in _CONSTANTS for i in _SHAPING[op.type])
     return op.type in _DERIVED
 
 
@@ -64,7 +70,7 @@ def _axis(value: Any, rank: int) -> int | None:
     return axis % rank if -rank <= axis < rank else None
 
 
-def _part(name: str, index: tuple[slice, ...], name_of: Callable[[Any, str], str]) -> str:
+def _part(name: str, index: tuple[Any, ...], name_of: Callable[[Any, str], str]) -> str:
     return f"{name}[{name_of(index, 'part_')}]"
 
 
@@ -90,6 +96,19 @@ def _slice(op: Operation, inputs: Sequence[str], bounds: list[Any], name_of: Cal
             return None
         index.append(slice(start, start + length))
     return _part(inputs[0], tuple(index), name_of)
+
+
+def _strided_slice(op: Operation, inputs: Sequence[str], bounds: list[Any], name_of: Callable[[Any, str], str]) -> str | None:
+    begin, end, strides = map(np.asarray, bounds)
+    try:
+        index = slice_index(_dims(op.inputs[0]), begin, end, strides, *(op.attrs[name] for name in _MASKS))
+    except InvalidArgumentError:  # which the kernel reports
+        return None
+    return _part(inputs[0], (*index, ...), name_of)
+
+
+def _reshaped(op: Operation, inputs: Sequence[str], bounds: list[Any], name_of: Callable[[Any, str], str]) -> str | None:
+    return f"{inputs[0]}.reshape({_dims(op.outputs[0])})" if _dims(op.inputs[0]) and _dims(op.outputs[0]) and op.inputs[0].dtype.np.kind in "biufc" else None
 
 
 def _concat(op: Operation, inputs: Sequence[str], bounds: list[Any], name_of: Callable[[Any, str], str]) -> str | None:
@@ -124,5 +143,6 @@ def _bias_add_grad(op: Operation, inputs: Sequence[str], bounds: list[Any], name
 
 
 _WRITERS: dict[str, Callable[..., str | None]] = {
-    "Split": _split, "Slice": _slice, "ConcatV2": _concat, "AddN": _add_n, "BiasAddGrad": _bias_add_grad,
+    "Split": _split, "Slice": _slice, "StridedSlice": _strided_slice, "ExpandDims": _reshaped, "Squeeze": _reshaped, "ConcatV2": _concat, "AddN": _add_n,
+    "BiasAddGrad": _bias_add_grad,
 }  # fmt: skip

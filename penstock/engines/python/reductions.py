@@ -17,6 +17,7 @@ import numpy as np
 
 from penstock.engines.python import parallel
 from penstock.ops.kernels.short_rows import LEAST, reduce_short_rows
+from penstock.ops.native.rowwise import reduce_rows
 
 LARGE = 1 << 21
 """Elements from which on a second thread is worth it: below, arrays are in the caches and NumPy takes 0.2 ms."""
@@ -36,6 +37,10 @@ def reducer(ufunc: np.ufunc) -> Callable[..., Any]:
             found = reduce_short_rows(ufunc, x, axis, keepdims)
             if found is not None:
                 return found
+            if ufunc is np.multiply:
+                found = reduce_rows(ufunc, x, (axis,) if axis.__class__ is int else axis, keepdims)
+                if found is not None:
+                    return found
         if x.size < LARGE or x.dtype.kind != "f" or not x.flags.c_contiguous:
             return plain(x, axis, dtype, None, keepdims)
         axes = (axis,) if axis.__class__ is int else axis

@@ -299,10 +299,12 @@ class _Reader:
 
     def _exit(self, node: Any, frame: _Frame) -> None:
         op: Operation = node.op
-        switch = op.inputs[0].op
+        source = op.inputs[0]
+        while source.op.type in PASSES_ON and source in self.alias:  # gradients that wait for each other
+            source = source.op.inputs[0]
         if (
-            frame.parent is None or frame.loop_cond is None or op.control_inputs or node.refs or switch.type not in _SWITCH
-            or op.inputs[0].value_index != 0 or self.guards.get(op.inputs[0]) != ((frame.loop_cond.op.outputs[0], False),)
+            frame.parent is None or frame.loop_cond is None or op.control_inputs or node.refs or source.op.type not in _SWITCH
+            or source.value_index != 0 or self.guards.get(op.inputs[0]) != ((frame.loop_cond.op.outputs[0], False),)
         ):  # fmt: skip
             raise Unstructured(f"{op.name}: not the Exit of a loop variable")
         assert frame.loop is not None

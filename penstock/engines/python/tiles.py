@@ -17,6 +17,7 @@ import numpy as np
 from penstock.engines.memory import keep_freed_memory
 from penstock.engines.python import elementwise, parallel
 from penstock.engines.python.elementwise import _REDUCTIONS, COLUMN, ROW, Fused, Step, kind_of, steps_in_run
+from penstock.engines.python.sweeping import Swept
 from penstock.graph.ir import Tensor
 
 SMALLEST, LARGEST = 1 << 16, 1 << 17
@@ -97,6 +98,11 @@ def write_tile(
         lines.append(f"    sums[{i}][number] = {reduce}({flat})  # {node.op.name} = {node.op.type}")
     runner = Runner(run, [(t.dtype.np, _is_column(t, run)) for t in kept], buffers, [step for _, step, _, _ in rows])
     runner.spread = spread
+    runner.swept = Swept(run, rows, kept, ended)
+    if runner.swept.formula is not None:
+        lines.insert(1, "    # As one loop in machine code, wherever that knows all of it:")
+    if runner.swept.formula is not None and len(run.nodes) + len(run.reductions) >= elementwise.FEWEST_SWEPT:
+        runner.least = min(runner.least, elementwise.MIN_SWEPT)
     # An input that nobody reads after an output is written may be that output, if nobody else needs it.
     made_at = {key: i for i, (key, _, _, _) in enumerate(rows)}
     for i, tensor in enumerate(kept):
@@ -174,6 +180,9 @@ class Runner:
         self.is_row = [run.dims is not None and kind_of(t.dims, run.dims) == ROW for t in run.numbers]
         self.is_flat = run.dims is None
         self.function: Callable[..., Any] = parallel.serial
+        self.swept: Swept | None = None
+        self.least = elementwise.MIN_SIZE
+        """Elements from which on the run is worth it."""
         self.spread: list[Any] = []
         self.into: dict[int, int] = {}  # outputs that are written into an input
         keep_freed_memory()
@@ -184,6 +193,11 @@ class Runner:
         n, columns = self.n_arrays, self.columns
         numbers: Any = values[n:]
         shape, size = values[0].shape, values[0].size // columns
+        if self.swept is not None:
+            found = self.swept(values, lambda may_overwrite: self._results(values, shape, may_overwrite))
+            if found is not None:
+                totals = [total / (size * columns) if is_mean else total for (_, _, is_mean), total in zip(self.ends, found[1])]
+                return (*found[0], *(dtype.type(total) for (_, dtype, _), total in zip(self.ends, totals)))
         results = self._results(values, shape)
         if self.is_flat:
             arrays = [v.reshape(-1) for v in values[:n]]
@@ -214,10 +228,10 @@ class Runner:
             results.append(np.true_divide(total, dtype.type(size * columns)) if is_mean else total)
         return tuple(results)
 
-    def _results(self, values: tuple[Any, ...], shape: tuple[int, ...]) -> list[np.ndarray]:
+    def _results(self, values: tuple[Any, ...], shape: tuple[int, ...], may_overwrite: bool = True) -> list[np.ndarray]:
         results = []
         for i, (dtype, is_column) in enumerate(self.outputs):
-            array = values[self.into[i]] if i in self.into else None
+            array = values[self.into[i]] if may_overwrite and i in self.into else None
             if array is None or not array.flags.c_contiguous:
                 array = np.empty((*shape[:-1], 1) if is_column else shape, dtype)
             results.append(array)

@@ -11,7 +11,8 @@ import numpy as np
 from penstock.errors import InvalidArgumentError, OutOfRangeError
 from penstock.ops.kernels.rows import scatter_rows
 from penstock.ops.kernels.threads import parallel_for, serial
-from penstock.ops.native import pixels
+from penstock.ops.kernels.window import show
+from penstock.ops.native import pixels, suppression
 
 Near = Callable[[np.ndarray, np.ndarray], np.ndarray]
 """near(some, others): a table of how near each of the boxes `some` is to each of `others`."""
@@ -20,6 +21,8 @@ _BLOCK = 1 << 17  # numbers that crops are mixed from at a time
 _THREADS_FROM = 1 << 20  # as many as this are shared out to threads, which otherwise only wait for each other
 _BLOCK_OF_BOXES = 256
 _NATIVE_FROM = 1 << 11  # fewer numbers are not worth a loop in machine code
+_BOXES_FROM = 16  # nor are fewer boxes
+_LEAST_SIGMA = 1e-20  # whose reciprocal is a number in single precision
 
 # -- crops ------------------------------------------------------------------------------------------------------------
 
@@ -73,6 +76,8 @@ def crop_and_resize(image: Any, boxes: Any, box_ind: Any, crop_size: Any, *, met
     if image_height <= 0 or image_width <= 0:
         raise InvalidArgumentError("image dimensions must be positive")
     _check_boxes(boxes, box_ind, batch)
+    if not np.isfinite(boxes).all():
+        raise InvalidArgumentError("Boxes contains at least one element that is not finite")
     ys, xs = _positions(boxes[:, 0], boxes[:, 2], height, image_height), _positions(boxes[:, 1], boxes[:, 3], width, image_width)
     in_y, top, bottom, share_y = _neighbours(ys, image_height)
     in_x, left, right, share_x = _neighbours(xs, image_width)
@@ -362,7 +367,25 @@ def non_max_suppression_v2(boxes: Any, scores: Any, max_output_size: Any, iou_th
 
 def non_max_suppression_v3(boxes: Any, scores: Any, max_output_size: Any, iou_threshold: Any, score_threshold: Any) -> np.ndarray:
     _checked(boxes, scores, max_output_size, iou_threshold)
-    return suppress(scores, _overlap(boxes), min(int(max_output_size), len(boxes)), float(iou_threshold), float(score_threshold))
+    limit, threshold = min(int(max_output_size), len(boxes)), float(iou_threshold)
+    if _takes_loops(boxes):
+        return _suppress(_corners(boxes), scores, limit, threshold, float(score_threshold))
+    return suppress(scores, _overlap(boxes), limit, threshold, float(score_threshold))
+
+
+def _suppress(corners: np.ndarray, scores: np.ndarray, limit: int, threshold: float, score_threshold: float) -> np.ndarray:
+    """`suppress` by a loop in machine code."""
+    order = _candidates(scores, score_threshold)
+    return order[suppression.suppress(corners[order], limit, threshold)].astype(np.int32)
+
+
+def _takes_loops(boxes: np.ndarray) -> bool:
+    return boxes.dtype == np.float32 and len(boxes) >= _BOXES_FROM and pixels.available() and bool(np.isfinite(boxes).all())
+
+
+def _corners(boxes: np.ndarray) -> np.ndarray:
+    """Boxes with the smaller corner first, whichever corners they were given by."""
+    return np.concatenate([np.minimum(boxes[:, :2], boxes[:, 2:]), np.maximum(boxes[:, :2], boxes[:, 2:])], 1)
 
 
 def _padded(values: Any, kind: Any, length: int) -> np.ndarray:
@@ -386,12 +409,14 @@ def non_max_suppression_v5(
     if float(soft_nms_sigma) < 0:
         raise InvalidArgumentError("soft_nms_sigma_val must be >= 0")
     limit = min(int(max_output_size), len(boxes))
-    settings = (scores, _overlap(boxes), limit, float(iou_threshold), float(score_threshold))
-    if float(soft_nms_sigma) > 0:
-        found, kept = suppress_softly(*settings, float(soft_nms_sigma))
+    sigma, thresholds = float(soft_nms_sigma), (float(iou_threshold), float(score_threshold))
+    if not sigma:
+        found = non_max_suppression_v3(boxes, scores, max_output_size, iou_threshold, score_threshold)
+        kept: Any = scores[found]
+    elif sigma >= _LEAST_SIGMA and scores.dtype == np.float32 and _takes_loops(boxes) and not (scores < 0).any():
+        found, kept = suppression.suppress_softly(_corners(boxes), scores, limit, *thresholds, -0.5 / sigma)
     else:
-        found = suppress(*settings)
-        kept = scores[found]
+        found, kept = suppress_softly(scores, _overlap(boxes), limit, *thresholds, sigma)
     length = int(max_output_size) if pad_to_max_output_size else 0
     return [_padded(found, np.int32, length), _padded(kept, scores.dtype, length), np.int32(len(found))]
 
@@ -405,6 +430,58 @@ def non_max_suppression_with_overlaps(overlaps: Any, scores: Any, max_output_siz
         raise InvalidArgumentError("scores has incompatible shape")
     limit = min(int(max_output_size), len(overlaps))
     return suppress(scores, lambda some, others: overlaps[some[:, None], others], limit, float(overlap_threshold), float(score_threshold))
+
+
+def combined_non_max_suppression(
+    boxes: Any, scores: Any, max_output_size_per_class: Any, max_total_size: Any, iou_threshold: Any, score_threshold: Any, *,
+    pad_per_class: bool, clip_boxes: bool,
+) -> list[np.ndarray]:  # fmt: skip
+    """The best boxes of all classes of each image: boxes, scores, classes, and how many there are."""
+    _check_combined(boxes, scores, max_output_size_per_class, max_total_size, iou_threshold)
+    batch, count, kinds, _ = boxes.shape
+    classes = scores.shape[2]
+    per_class, total = int(max_output_size_per_class), int(max_total_size)
+    length = min(total, per_class * classes) if pad_per_class else total
+    kept, values, names = np.zeros((batch, length, 4), np.float32), np.zeros((batch, length), np.float32), np.zeros((batch, length), np.float32)
+    valid = np.zeros(batch, np.int32)
+    thresholds, limit = (float(iou_threshold), float(score_threshold)), min(per_class, count)
+    is_native = count >= _BOXES_FROM and _takes_loops(boxes.reshape(-1, 4))
+    for image in range(batch):
+        found = []  # (class, boxes) in the order of classes
+        corners = _corners(boxes[image].reshape(-1, 4)).reshape(boxes.shape[1:]) if is_native else boxes[image]
+        for kind in range(classes):
+            own = kind if kinds > 1 else 0
+            where, of_class = boxes[image, :, own], np.ascontiguousarray(scores[image, :, kind])
+            if is_native:
+                chosen = _suppress(corners[:, own], of_class, limit, *thresholds)
+            else:
+                chosen = suppress(of_class, _overlap(where), limit, *thresholds)
+            found.append((np.full(len(chosen), kind, np.float32), where[chosen], of_class[chosen]))
+        kind, where, score = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        best = np.argsort(-score, kind="stable")[:length]
+        n = valid[image] = len(best)
+        kept[image, :n], values[image, :n], names[image, :n] = where[best], score[best], kind[best]
+    return [np.clip(kept, 0, 1) if clip_boxes else kept, values, names, valid]
+
+
+def _check_combined(boxes: Any, scores: Any, per_class: Any, total: Any, iou_threshold: Any) -> None:
+    if boxes.ndim != 4:
+        raise InvalidArgumentError(f"boxes must be 4-D{show(boxes.shape)}")
+    if scores.ndim != 3:
+        raise InvalidArgumentError(f"scores must be 3-D{show(scores.shape)}")
+    if boxes.shape[:2] != scores.shape[:2]:
+        raise InvalidArgumentError("boxes and scores must have the same number of images and boxes")
+    if boxes.shape[2] not in (1, scores.shape[2]):
+        raise InvalidArgumentError(f"third dimension of boxes must be either 1 or equal to the third dimension of scores: {boxes.shape[2]} vs {scores.shape[2]}")
+    if boxes.shape[3] != 4:
+        raise InvalidArgumentError("boxes must have 4 columns")
+    for name, value in (("max_size_per_class", per_class), ("max_total_size", total)):
+        if np.ndim(value) != 0:
+            raise InvalidArgumentError(f"{name} must be 0-D, got shape {show(np.shape(value))}")
+        if int(value) <= 0:
+            raise InvalidArgumentError(f"{name} must be > 0")
+    if not 0 <= float(iou_threshold) <= 1:
+        raise InvalidArgumentError("iou_threshold must be in [0, 1]")
 
 
 # -- drawing ----------------------------------------------------------------------------------------------------------
@@ -433,30 +510,50 @@ def draw_bounding_boxes_v2(images: Any, boxes: Any, colors: Any) -> np.ndarray:
     if depth == 1:
         palette = palette.copy()
         palette[:, 0] = 1.0
-    result = images.copy()
     height, width = images.shape[1:3]
-    colours = palette[:, :depth].astype(images.dtype)
+    result = np.empty(images.shape, images.dtype)
+    colours = np.ascontiguousarray(palette[:, :depth].astype(images.dtype))
     scaled = np.asarray(boxes, np.float32) * np.array([height - 1, width - 1, height - 1, width - 1], np.float32)
     # Towards zero; NaN and infinities come before everything, as they do when C++ makes integers of them.
-    edges = np.where(np.isfinite(scaled), np.clip(scaled, -(1 << 30), 1 << 30), -1).astype(np.int64).tolist()
-    for image, image_edges in zip(result, edges, strict=True):
-        for index, (top, left, bottom, right) in enumerate(image_edges):
-            if top > bottom or left > right:
-                continue
-            if top >= height or bottom < 0 or left >= width or right < 0:
-                continue
-            colour = colours[index % len(colours)]
-            y0, y1 = max(top, 0), min(bottom, height - 1)
-            x0, x1 = max(left, 0), min(right, width - 1)
-            if top >= 0:
-                image[top, x0 : x1 + 1] = colour
-            if bottom < height:
-                image[bottom, x0 : x1 + 1] = colour
-            if left >= 0:
-                image[y0 : y1 + 1, left] = colour
-            if right < width:
-                image[y0 : y1 + 1, right] = colour
+    edges = np.where(np.isfinite(scaled), np.clip(scaled, -(1 << 30), 1 << 30), -1).astype(np.int64)
+    lines = _outlines(edges, height, width)
+    parallel_for(len(images), lambda i: np.copyto(result[i], images[i]))
+    if not lines.size:
+        return result
+    if pixels.available():
+        _draw(result, lines, colours)
+        return result
+    for image, image_lines in zip(result.reshape(len(images), height * width, depth), lines.tolist(), strict=True):
+        for index, box in enumerate(image_lines):
+            for start, step, count in box:
+                if count:
+                    image[start : start + (count - 1) * step + 1 : step] = colours[index % len(colours)]
     return result
+
+
+def _outlines(edges: np.ndarray, height: int, width: int) -> np.ndarray:
+    """The lines around boxes (images, boxes, 4) in pixels: (images, boxes, line, (number of the first pixel, step, pixels))."""
+    top, left, bottom, right = np.moveaxis(edges, -1, 0)
+    is_seen = (top <= bottom) & (left <= right) & (top < height) & (bottom >= 0) & (left < width) & (right >= 0)
+    y0, y1, x0, x1 = np.maximum(top, 0), np.minimum(bottom, height - 1), np.maximum(left, 0), np.minimum(right, width - 1)
+    lines = np.zeros((*edges.shape, 3), np.int64)
+    across, down = np.where(is_seen, x1 - x0 + 1, 0), np.where(is_seen, y1 - y0 + 1, 0)
+    for i, (row, is_inside) in enumerate(((top, top >= 0), (bottom, bottom < height))):
+        lines[..., i, 0], lines[..., i, 1], lines[..., i, 2] = row * width + x0, 1, across * is_inside
+    for i, (column, is_inside) in enumerate(((left, left >= 0), (right, right < width)), 2):
+        lines[..., i, 0], lines[..., i, 1], lines[..., i, 2] = y0 * width + column, width, down * is_inside
+    return lines
+
+
+def _draw(images: np.ndarray, lines: np.ndarray, colours: np.ndarray) -> None:
+    """The lines of boxes, by a loop in machine code."""
+    pixel = images.shape[-1] * images.itemsize
+    records = np.empty((*lines.shape[:3], 4), np.int64)
+    first = images.ctypes.data + np.arange(len(images)) * images[0].nbytes
+    records[..., 0] = first[:, None, None] + lines[..., 0] * pixel
+    records[..., 1], records[..., 2] = lines[..., 1] * pixel, lines[..., 2]
+    records[..., 3] = (colours.ctypes.data + np.arange(lines.shape[1]) % len(colours) * pixel)[:, None]
+    pixels.draw_lines(records.reshape(-1, 4), pixel)
 
 
 def draw_bounding_boxes(images: Any, boxes: Any) -> np.ndarray:

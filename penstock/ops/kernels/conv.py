@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 
 from penstock import errors
+from penstock.ops.kernels import channelwise
 from penstock.ops.kernels.numeric import narrow, widen
-from penstock.ops.kernels.patches import from_last, pad, patch_view, taps, to_last
+from penstock.ops.kernels.patches import from_last, pad, patch_view, reverse, taps, to_last
 from penstock.ops.kernels.window import Layout, Slide, layout, shape_vector, show, slides_of
 
 # Patches are gathered in blocks of this many bytes, so that the product reads them from cache.
@@ -102,13 +103,13 @@ def _input_gradient(dy: np.ndarray, w: np.ndarray, slides: Sequence[Slide]) -> n
     shape = (dy.shape[0], *(s.size for s in slides), depth)
     if not dy.size or not w.size or 0 in shape:
         return np.zeros(shape, dy.dtype)
-    reverse = [Slide(s.out, s.window, 1, s.dilation, s.size, (s.window - 1) * s.dilation - s.before, 1) for s in slides]
-    if all(s.stride == 1 for s in slides) and all(r.before >= 0 for r in reverse):
+    back = reverse(slides)
+    if all(s.stride == 1 for s in slides) and all(s.before >= 0 for s in back):
         axes = tuple(range(len(slides)))
         flipped = np.ascontiguousarray(np.flip(w, axes).swapaxes(-1, -2))
         if all(s.is_plain for s in slides):
             return np.matmul(dy.reshape(-1, dy.shape[-1]), flipped.reshape(-1, depth)).reshape(shape)
-        return correlate(dy, flipped, reverse)
+        return correlate(dy, flipped, back)
     reach = [max(s.reach, s.before + s.size) for s in slides]
     dx = np.zeros((shape[0], *reach, depth), dy.dtype)
     flat = w.reshape(-1, w.shape[-1]).T
@@ -133,8 +134,15 @@ def _split(x: np.ndarray, groups: int, index: int) -> np.ndarray:
     return x[..., index * size : (index + 1) * size]
 
 
+def _of_channels(filters: np.ndarray, groups: int) -> np.ndarray:
+    """A filter for groups of one channel as a depthwise one."""
+    return filters.reshape(*filters.shape[:-2], groups, -1)
+
+
 def _forward(x: np.ndarray, w: np.ndarray, slides: Sequence[Slide], lay: Layout, groups: int) -> np.ndarray:
     wide, filters = to_last(x, lay), np.ascontiguousarray(widen(w))
+    if groups == wide.shape[-1] and channelwise.suits(wide.dtype, groups, filters.shape[-1], slides):
+        return from_last(channelwise.forward(wide, _of_channels(filters, groups), slides), lay, x.dtype)
     if groups == 1:
         return from_last(correlate(wide, filters, slides), lay, x.dtype)
     parts = [
@@ -146,6 +154,8 @@ def _forward(x: np.ndarray, w: np.ndarray, slides: Sequence[Slide], lay: Layout,
 
 def _backward_input(dy: np.ndarray, w: np.ndarray, slides: Sequence[Slide], lay: Layout, groups: int) -> np.ndarray:
     wide, filters = to_last(dy, lay), np.ascontiguousarray(widen(w))
+    if filters.shape[-2] == 1 and channelwise.suits(wide.dtype, groups, filters.shape[-1], slides):
+        return from_last(channelwise.input_gradient(wide, _of_channels(filters, groups), slides), lay, dy.dtype)
     if groups == 1:
         return from_last(_input_gradient(wide, filters, slides), lay, dy.dtype)
     parts = [
@@ -159,6 +169,8 @@ def _backward_filter(
     x: np.ndarray, dy: np.ndarray, window: Sequence[int], slides: Sequence[Slide], lay: Layout, groups: int
 ) -> np.ndarray:
     wide, grads = to_last(x, lay), to_last(dy, lay)
+    if groups == wide.shape[-1] and channelwise.suits(wide.dtype, groups, grads.shape[-1], slides):
+        return narrow(channelwise.filter_gradient(wide, grads, slides).reshape(*window, 1, grads.shape[-1]), x.dtype)
     if groups == 1:
         return narrow(_filter_gradient(wide, grads, window, slides), x.dtype)
     parts = [

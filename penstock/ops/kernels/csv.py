@@ -11,8 +11,9 @@ import numpy as np
 from penstock import dtypes
 from penstock.dtypes import DType
 from penstock.errors import InvalidArgumentError
-from penstock.ops.kernels.numerals import numbers_at_once
+from penstock.ops.kernels.numerals import numbers_at_once, plain_column
 from penstock.ops.kernels.texts import dtype_text
+from penstock.ops.native.numerals import Fields, split
 
 _INTEGER = re.compile(rb"\s*[+-]?\d+\s*\Z")
 _HEXADECIMAL = re.compile(rb"\s*[+-]?0[xX]")
@@ -73,21 +74,39 @@ def decode_csv(
     for i, default in enumerate(defaults):
         if np.size(default) > 1:
             raise InvalidArgumentError(f"There should only be 1 default per field but field {i} has {np.size(default)}")
-    flat = records.ravel().tolist()
-    rows = [_select(split_record(record, delimiter, quotes), columns) for record in flat]
+    flat = records.ravel()
+    found = None if columns or na[:1] in _NUMERIC else split(flat, len(types), delimiter)
+    if found is not None:
+        return [_found_column(flat, found, f, dtype, defaults[f], na).reshape(records.shape) for f, dtype in enumerate(types)]
+    rows = [_select(split_record(record, delimiter, quotes), columns) for record in flat.tolist()]
     result = []
     for i, fields in enumerate(rows):
         if len(fields) != len(types):
             raise InvalidArgumentError(f"Expect {len(types)} fields but have {len(fields)} in record {i}")
     for f, (dtype, default) in enumerate(zip(types, defaults, strict=True)):
-        fields = [row[f] for row in rows]
-        column = _column_at_once(fields, dtype, default, na)
-        if column is None:
-            column = np.empty(len(rows), dtype=dtype.np)
-            for i, field in enumerate(fields):
-                column[i] = _value(field, dtype, default, na, f, i)
-        result.append(column.reshape(records.shape))
+        result.append(_column([row[f] for row in rows], dtype, default, na, f).reshape(records.shape))
     return result
+
+
+_NUMERIC = tuple(bytes([c]) for c in b"0123456789.+-")
+"""What a plain number may begin with."""
+
+
+def _found_column(records: np.ndarray, found: Fields, f: int, dtype: DType, default: Any, na: bytes) -> np.ndarray:
+    column = None if dtype is dtypes.string else plain_column(found, f, dtype)
+    if column is not None:
+        return column
+    places = zip(records.tolist(), found.starts[:, f].tolist(), found.lengths[:, f].tolist(), strict=True)
+    return _column([record[start : start + length] for record, start, length in places], dtype, default, na, f)
+
+
+def _column(fields: list[bytes], dtype: DType, default: Any, na: bytes, f: int) -> np.ndarray:
+    column = _column_at_once(fields, dtype, default, na)
+    if column is None:
+        column = np.empty(len(fields), dtype=dtype.np)
+        for i, field in enumerate(fields):
+            column[i] = _value(field, dtype, default, na, f, i)
+    return column
 
 
 def _column_at_once(fields: list[bytes], dtype: DType, default: Any, na: bytes) -> np.ndarray | None:

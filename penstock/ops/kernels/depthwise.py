@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from penstock import errors
+from penstock.ops.kernels import channelwise
 from penstock.ops.kernels.numeric import narrow, widen
 from penstock.ops.kernels.patches import from_last, pad, taps, to_last
 from penstock.ops.kernels.window import Layout, Slide, layout, shape_vector, show, slides_of
@@ -42,7 +43,10 @@ def depthwise_conv2d(x, filter, *, strides, padding, explicit_paddings=(), data_
             f"input and filter must have the same depth: {x.shape[lay.channel]} vs {depth}"
         )
     slides = slides_of(lay, lay.of_spatial(x.shape), filter.shape[:2], strides, padding, dilations, explicit_paddings)
-    wide, w = pad(to_last(x, lay), slides), widen(filter)
+    wide, w = to_last(x, lay), widen(filter)
+    if channelwise.suits(wide.dtype, depth, depth * multiplier, slides):
+        return from_last(channelwise.forward(wide, w, slides), lay, x.dtype)
+    wide = pad(wide, slides)
     shape = (x.shape[0], *(s.out for s in slides), depth, multiplier)
     y = np.zeros(shape, w.dtype)
     scratch = None
@@ -98,6 +102,8 @@ def depthwise_conv2d_backprop_input(
     )
     dy, w = to_last(out_backprop, lay), widen(filter)
     depth, multiplier = w.shape[2:]
+    if channelwise.suits(dy.dtype, depth, depth * multiplier, slides):
+        return from_last(channelwise.input_gradient(dy, w, slides), lay, out_backprop.dtype)
     dy = dy.reshape(*dy.shape[:3], depth, multiplier)
     reach = [max(s.reach, s.before + s.size) for s in slides]
     dx = np.zeros((shape[0], *reach, depth), w.dtype)
@@ -128,8 +134,11 @@ def depthwise_conv2d_backprop_filter(
     label, lay = "DepthwiseConv2DBackpropFilter", layout(data_format)
     shape = shape_vector(filter_sizes, label, "filter_sizes")
     slides = _check_backprop(label, lay, x.shape, shape, out_backprop, strides, padding, dilations, explicit_paddings)
-    wide, dy = pad(to_last(x, lay), slides), to_last(out_backprop, lay)
+    wide, dy = to_last(x, lay), to_last(out_backprop, lay)
     depth, multiplier = shape[2:]
+    if channelwise.suits(wide.dtype, depth, depth * multiplier, slides):
+        return narrow(channelwise.filter_gradient(wide, dy, slides), x.dtype)
+    wide = pad(wide, slides)
     dy = dy.reshape(*dy.shape[:3], depth, multiplier)
     dw = np.zeros(shape, wide.dtype)
     for images in _images(x.shape[0], dy[0].nbytes if x.shape[0] else 0) if dy.size else ():

@@ -13,6 +13,7 @@ from penstock import dtypes
 from penstock.dtypes import DType
 from penstock.errors import InvalidArgumentError
 from penstock.graph.ir import Dims
+from penstock.ops.kernels.example_columns import parse_usual
 from penstock.ops.kernels.texts import dtype_text
 from penstock.shapes import format_dims
 
@@ -102,6 +103,10 @@ def parse_examples(
     single: bool = False,
 ) -> list[Any]:  # fmt: skip
     """Sparse indices, values and shapes, dense values, ragged values and splits; `single` leaves out the batch dimension."""
+    if not single and not ragged:
+        found = parse_usual(serialized, sparse, dense)
+        if found is not None:
+            return found
     from penstock.formats.protos import Example
 
     features = [_parse(Example, data).features.feature for data in serialized]

@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from penstock.ops.native import texts
+
 _MASK = (1 << 64) - 1
 _K0, _K1, _K2 = 0xC3A5C85C97CB3127, 0xB492B66FBE98F273, 0x9AE16A3B2F90404F
 _MURMUR = 0xC6A4A7935BD1E995
@@ -95,8 +97,18 @@ FEW = 24
 """Strings up to which one after the other is quicker than arrays of all."""
 
 
-def fingerprints64(strings: list[bytes]) -> np.ndarray:
-    """`fingerprint64` of each string, as uint64."""
+def fingerprints64(strings: np.ndarray) -> np.ndarray:
+    """`fingerprint64` of each string of an array, as a vector of uint64."""
+    flat = strings.ravel()
+    found = texts.fingerprints(flat)
+    if found is None:
+        return _fingerprints64(flat.tolist())
+    for i in np.flatnonzero(found == 0).tolist():
+        found[i] = fingerprint64(flat.item(i))  # it is too long
+    return found
+
+
+def _fingerprints64(strings: list[bytes]) -> np.ndarray:
     if len(strings) <= FEW:
         return np.array([fingerprint64(s) for s in strings], np.uint64)
     return _fingerprints_at(*joined(strings))
@@ -141,8 +153,14 @@ def decimal_fingerprints64(numbers: np.ndarray) -> np.ndarray:
     return _fingerprints_at(text.tobytes(), starts, lengths)
 
 
-def siphashes(strings: list[bytes], k0: int, k1: int) -> np.ndarray:
-    """`siphash` of each string, as uint64."""
+def siphashes(strings: np.ndarray, k0: int, k1: int) -> np.ndarray:
+    """`siphash` of each string of an array, as a vector of uint64."""
+    flat = strings.ravel()
+    found = texts.siphashes(flat, k0, k1)
+    return _siphashes(flat.tolist(), k0, k1) if found is None else found
+
+
+def _siphashes(strings: list[bytes], k0: int, k1: int) -> np.ndarray:
     if len(strings) <= FEW:
         return np.array([siphash(s, k0, k1) for s in strings], np.uint64)
 

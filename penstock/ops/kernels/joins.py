@@ -150,21 +150,22 @@ def concat_offset_kernel(axis: Any, shapes: list[np.ndarray]) -> list[np.ndarray
     if not 0 <= d < rank:
         raise InvalidArgumentError(f"Concat dim is out of range: {int(axis)} vs. {rank}")
     offset, results = 0, []
+    expected = first.tolist()
     for i, shape in enumerate(shapes):
         if shape.ndim != 1:
             raise InvalidArgumentError(f"input {i} should be a vector, but got shape {format_dims(shape.shape)}")
         if shape.size != rank:
             raise InvalidArgumentError(f"input {i} should contain {rank} elements, but got {shape.size}")
-        differs = shape != first
-        differs[d] = False
-        if differs.any():
+        sizes = shape.tolist()
+        extent, sizes[d] = sizes[d], expected[d]
+        if sizes != expected:
             raise InvalidArgumentError(
                 f"All dimensions except {d} must match. Input {i} has shape [{' '.join(map(str, shape.tolist()))}] "
                 f"and doesn't match input 0 with shape [{' '.join(map(str, first.tolist()))}]."
             )
         result = np.zeros(rank, first.dtype)
         result[d] = offset
-        offset += int(shape[d])
+        offset += extent
         results.append(result)
     return results
 
@@ -177,6 +178,8 @@ _OBJECT = np.dtype(object)
 
 def pack_kernel(values: list[Any], *, axis: int) -> np.ndarray:
     first = values[0]
+    if not isinstance(first, (np.ndarray, np.generic)):
+        return _pack_variants(values)
     try:
         if first.ndim == 0 and axis in (0, -1) and first.dtype is not _OBJECT:  # of strings, NumPy would make an array of arrays
             result = np.array(values, first.dtype)
@@ -192,6 +195,14 @@ def pack_kernel(values: list[Any], *, axis: int) -> np.ndarray:
                 ) from None
         rank = first.ndim + 1
         raise InvalidArgumentError(f"axis = {axis} not in [{-rank}, {rank})") from None
+
+
+def _pack_variants(values: list[Any]) -> np.ndarray:
+    """A vector of objects that stand for themselves, be they like arrays or not."""
+    result = np.empty(len(values), object)
+    for i, value in enumerate(values):
+        result[i] = value
+    return result
 
 
 def pack_shape(c: Any) -> Dims:
@@ -218,7 +229,9 @@ def unpack_kernel(x: Any, *, num: int, axis: int) -> list[Any]:
     if x.shape[axis] != num:
         raise InvalidArgumentError(f"Input shape axis {axis} must equal {num}, got shape {format_dims(x.shape)}")
     if axis == 0:
-        return list(x) if x.dtype != object else [x[i, ...] for i in range(num)]
+        if x.dtype != object or (rank == 1 and num and not isinstance(x[0], bytes)):  # a variant is no array
+            return list(x)
+        return [x[i, ...] for i in range(num)]
     head = (slice(None),) * axis
     return [x[(*head, i, ...)] for i in range(num)]
 

@@ -1,6 +1,7 @@
-"""What NumPy's own LAPACK (OpenBLAS, in its wheels) can do beyond `np.linalg`: triangular systems and LU. None of it where NumPy has another one.
+"""LAPACK, that of NumPy (OpenBLAS, in its wheels): stacks of matrices on our threads, each in its own precision, and what `np.linalg` lacks.
 
-Also stacks of matrices on several threads: `np.linalg` takes one after the other.
+`np.linalg` takes one matrix of a stack after the other and computes float32 in float64. OpenBLAS's threads are kept out of it (`blas`).
+Functions by name (`lu`, triangular systems, inverses of large matrices) only where NumPy has this library.
 """
 
 from __future__ import annotations
@@ -14,10 +15,31 @@ from typing import Any
 
 import numpy as np
 
-from penstock.ops.kernels import threads
+from penstock.ops.kernels import blas, threads
+from penstock.ops.native import factors, triangular
+
+try:
+    from numpy.linalg import _umath_linalg as _loops
+except ImportError:  # another NumPy
+    _loops = None
 
 _LETTERS = {np.dtype(np.float32): "s", np.dtype(np.float64): "d"}
 _ROW_MAJOR, _NO_TRANSPOSE, _UPPER, _LOWER, _NON_UNIT, _LEFT = 101, 111, 121, 122, 131, 141
+
+def on_one_thread(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function` with BLAS's threads kept out of it, where that is possible."""
+    chosen: Callable[..., Any] | None = None
+
+    def run(*arrays: Any, **options: Any) -> Any:
+        nonlocal chosen
+        if chosen is None:
+            chosen = blas.alone(function) or function
+        return chosen(*arrays, **options)
+
+    return run
+
+
+# -- functions by name --------------------------------------------------------------------------------------------------
 
 
 @cache
@@ -40,6 +62,7 @@ def can_compute(dtype: np.dtype) -> bool:
     return letter is not None and _function(f"scipy_{letter}getrf_64_") is not None and _function(f"scipy_cblas_{letter}trsm64_") is not None
 
 
+@on_one_thread
 def solve_triangular(a: np.ndarray, b: np.ndarray, lower: bool) -> np.ndarray:
     """x with a x = b for two contiguous matrices of one type."""
     x = b.copy()
@@ -53,27 +76,66 @@ def solve_triangular(a: np.ndarray, b: np.ndarray, lower: bool) -> np.ndarray:
     return x
 
 
-def lu(x: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-    """(L and U in one matrix, permutation) of a square matrix; None if it is singular."""
-    a = np.array(x, order="F")
-    n = ctypes.c_int64(len(a))
-    exchanges, info = np.empty(len(a), np.int64), ctypes.c_int64()
-    reference = ctypes.byref
-    _function(f"scipy_{_LETTERS[a.dtype]}getrf_64_")(
-        reference(n), reference(n), ctypes.c_void_p(a.ctypes.data), reference(n), ctypes.c_void_p(exchanges.ctypes.data), reference(info)
-    )
-    if info.value:
-        return None
-    order = list(range(len(a)))
-    for i, j in enumerate(exchanges.tolist()):
-        order[i], order[j - 1] = order[j - 1], order[i]
-    return np.ascontiguousarray(a), np.array(order)
+_WORTH_THE_LOCK = 48
+"""Rows of matrices from which on threads that take turns with the interpreter's lock, to begin with the next one each, are worth having."""
+
+
+@cache
+def _factorization(dtype: np.dtype) -> Any:
+    function = _function(f"scipy_{_LETTERS[dtype]}getrf_64_")
+    function.argtypes, function.restype = [ctypes.c_void_p] * 6, None
+    return function
+
+
+def factor(stack: np.ndarray) -> np.ndarray | None:
+    """LU of the transposes of matrices, in place (contiguous): in each a lower triangle U^T and a unit upper one L^T, for x[:, order] = U^T L^T.
+
+    The result is `order` of each; None if one of them is singular.
+    """
+    count, n = stack.shape[:2]
+    function = _factorization(stack.dtype)
+    exchanges, info, size = np.empty((count, n), np.int64), np.zeros(count, np.int64), np.array([n])
+    (a, e, s), n_at = (x.ctypes.data for x in (stack, exchanges, info)), size.ctypes.data
+    a_step, e_step = stack.strides[0], exchanges.strides[0]
+
+    def work(first: int, end: int) -> None:
+        for i in range(first, end):
+            function(n_at, n_at, a + i * a_step, n_at, e + i * e_step, s + i * 8)
+
+    if n < _WORTH_THE_LOCK:
+        work(0, count)
+    else:
+        _share_out(count, stack.size * n, work)
+    return None if info.any() else factors.order_of(exchanges - 1)
+
+
+def lu(stack: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+    """(L and U in one matrix, order) with x[order] = L U of square matrices x; None if one is singular."""
+    return factors.lu(stack) if factors.can_factor(stack.dtype, stack.shape[-1]) else _lu_of_large(stack)
+
+
+@on_one_thread
+def _lu_of_large(stack: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+    a = np.ascontiguousarray(stack.transpose(0, 2, 1))
+    order = factor(a)
+    return None if order is None else (np.ascontiguousarray(a.transpose(0, 2, 1)), order)
 
 
 # -- stacks on threads ----------------------------------------------------------------------------------------------------------
 
 _WORTH_THREADS = 1 << 17
 """Multiplications, about, from which two threads pay."""
+
+
+def _pieces(count: int, work: int) -> int:
+    """Into how many pieces to divide `count` matrices, with the size of all times the rows of one being `work`."""
+    return min(4, count, 10 * work // _WORTH_THREADS)
+
+
+def _share_out(count: int, work: int, run: Callable[[int, int], Any]) -> None:
+    """run(first, end) for parts of the matrices, on several threads if there is much to do."""
+    pieces = max(1, _pieces(count, work))
+    threads.parallel_for(pieces, lambda i: run(count * i // pieces, count * (i + 1) // pieces))
 
 
 def shared(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -83,7 +145,7 @@ def shared(function: Callable[..., Any]) -> Callable[..., Any]:
         first = arrays[0]
         batch = first.shape[:-2]
         count = int(np.prod(batch))
-        pieces = min(4, count, 10 * first.size * first.shape[-1] // _WORTH_THREADS)
+        pieces = _pieces(count, first.size * first.shape[-1])
         if pieces < 2 or any(a.shape[:-2] != batch for a in arrays):
             return function(*arrays, **options)
         stacks = [a.reshape(count, *a.shape[-2:]) for a in arrays]
@@ -101,10 +163,90 @@ def shared(function: Callable[..., Any]) -> Callable[..., Any]:
 
         return tuple(map(joined, zip(*results, strict=True))) if isinstance(results[0], tuple) else joined(results)
 
+    return on_one_thread(run)
+
+
+# -- in their own precision ------------------------------------------------------------------------------------------------------
+
+
+def _fail(*_: Any) -> None:
+    raise np.linalg.LinAlgError("Singular matrix, or no convergence")
+
+
+_IGNORED = {"invalid": "ignore", "over": "ignore", "divide": "ignore", "under": "ignore"}
+_RAISING = {**_IGNORED, "invalid": "call", "call": _fail}
+"""NumPy's loops tell of failures as if an operation had been invalid."""
+
+
+def _own(otherwise: Callable[..., Any], name: str, types: str, failures: bool = True) -> Callable[..., Any]:
+    """NumPy's loop `name` for float32 and complex64; `otherwise`, the function of `np.linalg`, for other types. `types` has T for the type, R for the real one."""
+    loop = getattr(_loops, name, None)
+    flags: Any = _RAISING if failures else _IGNORED
+
+    def run(*arrays: np.ndarray) -> Any:
+        letter = arrays[0].dtype.char
+        if loop is None or letter not in "fF" or any(a.dtype.char != letter for a in arrays):
+            return otherwise(*arrays)
+        with np.errstate(**flags):
+            return loop(*arrays, signature=types.replace("T", letter).replace("R", "f"))
+
     return run
 
 
-cholesky, inv, det, slogdet, solve, qr, svd, eigh, eigvalsh = map(
-    shared,
-    (np.linalg.cholesky, np.linalg.inv, np.linalg.det, np.linalg.slogdet, np.linalg.solve, np.linalg.qr, np.linalg.svd, np.linalg.eigh, np.linalg.eigvalsh),
-)
+_values_only = _own(lambda x: np.linalg.svd(x, compute_uv=False), "svd", "T->R")
+_all_columns = _own(lambda x: tuple(np.linalg.svd(x)), "svd_f", "T->TRT")
+_few_columns = _own(lambda x: tuple(np.linalg.svd(x, full_matrices=False)), "svd_s", "T->TRT")
+
+
+def _svd(x: np.ndarray, full_matrices: bool = True, compute_uv: bool = True) -> Any:
+    return (_all_columns if full_matrices else _few_columns)(x) if compute_uv else _values_only(x)
+
+
+_MANY_ELEMENTS = 4096
+"""Matrices with so many elements or more, together, are factorised and inverted by machine code."""
+
+_invert_small = shared(_own(np.linalg.inv, "inv", "T->T"))
+
+
+def _invert_middle(x: np.ndarray) -> np.ndarray:
+    n = x.shape[-1]
+    found = factors.lu(x.reshape(-1, n, n))
+    if found is None:
+        raise np.linalg.LinAlgError("Singular matrix")
+    stack, order = found
+    inverse = np.eye(n, dtype=x.dtype)[order]
+    triangular.solve_in_place(stack, inverse, lower=True, transposed=False, unit=True)
+    triangular.solve_in_place(stack, inverse, lower=False, transposed=False)
+    return inverse.reshape(x.shape)
+
+
+@on_one_thread
+def _invert_large(x: np.ndarray) -> np.ndarray:
+    n = x.shape[-1]
+    stack = np.array(x.reshape(-1, n, n), order="C")
+    order = factor(stack)
+    if order is None:
+        raise np.linalg.LinAlgError("Singular matrix")
+    # x[:, order] = U^T L^T, so the rows of (U^T L^T)^-1 are those of x^-1 in this order.
+    inverse = triangular.solve(stack, np.broadcast_to(np.eye(n, dtype=x.dtype), stack.shape), lower=True, transposed=False)
+    triangular.solve_in_place(stack, inverse, lower=False, transposed=False, unit=True)
+    result = np.empty_like(inverse)
+    result.reshape(-1, n)[(order + n * np.arange(len(stack))[:, None]).ravel()] = inverse.reshape(-1, n)
+    return result.reshape(x.shape)
+
+
+def inv(x: np.ndarray) -> np.ndarray:
+    """The inverse of each matrix; LinAlgError if one has none."""
+    n = x.shape[-1]
+    if x.size < _MANY_ELEMENTS or not triangular.can_solve(x.dtype):
+        return _invert_small(x)
+    if factors.can_factor(x.dtype, n):
+        return _invert_middle(x)
+    return _invert_large(x) if can_compute(x.dtype) else _invert_small(x)
+
+
+cholesky, solve = shared(_own(np.linalg.cholesky, "cholesky_lo", "T->T")), shared(_own(np.linalg.solve, "solve", "TT->T"))
+det, slogdet = shared(_own(np.linalg.det, "det", "T->T", failures=False)), shared(_own(np.linalg.slogdet, "slogdet", "T->TR", failures=False))
+eigh, eigvalsh = shared(_own(np.linalg.eigh, "eigh_lo", "T->RT")), shared(_own(np.linalg.eigvalsh, "eigvalsh_lo", "T->R"))
+qr, svd = shared(np.linalg.qr), shared(_svd)
+eig, eigvals = shared(np.linalg.eig), shared(np.linalg.eigvals)

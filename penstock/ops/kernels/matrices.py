@@ -10,6 +10,7 @@ import numpy as np
 from penstock.errors import InvalidArgumentError
 from penstock.ops.kernels import lapack
 from penstock.ops.kernels.numeric import NARROW, widen
+from penstock.ops.native import factors, triangular
 from penstock.shapes import format_dims
 
 Array = np.ndarray
@@ -96,9 +97,12 @@ def _forward(a: Array, x: Array) -> None:
 
 
 def solve_triangular(a: Array, b: Array, lower: bool, adjoint_a: bool) -> Array:
+    n, batch = a.shape[-1], a.shape[:-2]
+    if a.dtype == b.dtype and (batch == b.shape[:-2] or not batch) and triangular.can_solve(a.dtype):
+        return triangular.solve(a, b, lower, adjoint_a)
     if adjoint_a:
         a, lower = adjoint(a), not lower
-    n, matrices = a.shape[-1], int(np.prod(a.shape[:-2]))
+    matrices = int(np.prod(batch))
     # Row by row, all matrices of the stack together, or matrix by matrix.
     by_lapack = a.shape[:-2] == b.shape[:-2] and a.dtype == b.dtype and b.size and 2 * matrices < n and lapack.can_compute(a.dtype)
     if by_lapack and np.diagonal(a, axis1=-2, axis2=-1).all():
@@ -116,12 +120,13 @@ def solve_triangular(a: Array, b: Array, lower: bool, adjoint_a: bool) -> Array:
 def lu(x: Array) -> tuple[Array, Array]:
     """(L and U in one matrix, permutation p with x[p] = L U), by partial pivoting."""
     n = x.shape[-1]
-    if 0 < x.size < 5 * n**3 and lapack.can_compute(x.dtype):  # few large matrices: one by one
-        found = [lapack.lu(matrix) for matrix in x.reshape(-1, n, n)]
-        if any(pair is None or np.isnan(pair[0].diagonal()).any() for pair in found):
+    if not x.size:
+        return x, np.zeros(x.shape[:-1], np.int64)
+    if factors.can_factor(x.dtype, n) or (n >= 8 and lapack.can_compute(x.dtype)):
+        found = lapack.lu(x.reshape(-1, n, n))
+        if found is None or np.isnan(np.diagonal(found[0], axis1=1, axis2=2)).any():
             raise InvalidArgumentError("Input is not invertible.")
-        factors, orders = zip(*found, strict=True)  # type: ignore[arg-type]
-        return np.stack(factors).reshape(x.shape), np.stack(orders).reshape(x.shape[:-1])
+        return found[0].reshape(x.shape), found[1].reshape(x.shape[:-1])
     a = x.copy()
     flat = a.reshape(-1, n, n)
     order = np.tile(np.arange(n), (flat.shape[0], 1))
@@ -141,6 +146,7 @@ def lu(x: Array) -> tuple[Array, Array]:
 # -- least squares ----------------------------------------------------------------------------------------------------
 
 
+@lapack.on_one_thread
 def least_squares(a: Array, b: Array, l2: float, fast: bool) -> Array:
     """argmin |a x - b|^2 + l2 |x|^2 through the normal equations; without `fast` the x of least norm, and no l2."""
     m, n = a.shape[-2:]
@@ -153,18 +159,23 @@ def least_squares(a: Array, b: Array, l2: float, fast: bool) -> Array:
             gram = np.matmul(a, h) + l2 * np.eye(m, dtype=a.dtype)
             return np.matmul(h, _cholesky_solve(gram, b))
         except np.linalg.LinAlgError:
-            pass
-    return np.matmul(np.linalg.pinv(a), b).astype(a.dtype)
+            more = "a larger" if m >= n else "an"
+            raise InvalidArgumentError(
+                f"Input matrix was rank deficient or ill-conditioned. Try setting fast=False or provide {more} l2_regularizer > 0."
+            ) from None
+    wide = np.complex128 if a.dtype.kind == "c" else np.float64
+    return np.matmul(np.linalg.pinv(a.astype(wide), rcond=np.finfo(a.dtype).eps), b).astype(a.dtype)
 
 
 def _cholesky_solve(gram: Array, b: Array) -> Array:
     factor = lapack.cholesky(gram)
-    return solve_triangular(factor, solve_lower(factor, b), lower=True, adjoint_a=True)
+    return solve_triangular(factor, solve_triangular(factor, b, lower=True, adjoint_a=False), lower=True, adjoint_a=True)
 
 
 # -- functions of matrices --------------------------------------------------------------------------------------------
 
 
+@lapack.on_one_thread
 def of_eigenvalues(x: Array, function: Callable[[Array], Array]) -> Array:
     """V f(lambda) V^-1 for each matrix; real results for real input if nothing imaginary is left."""
     values, vectors = np.linalg.eig(x)
@@ -172,6 +183,7 @@ def of_eigenvalues(x: Array, function: Callable[[Array], Array]) -> Array:
     return result.astype(x.dtype) if x.dtype.kind == "c" else result.real.astype(x.dtype)
 
 
+@lapack.on_one_thread
 def square_root(x: Array) -> Array:
     """The principal square root, by the scaled Denman-Beavers iteration, which also does defective matrices."""
     wide = x.astype(np.complex128 if x.dtype.kind == "c" else np.float64)
@@ -188,6 +200,7 @@ def square_root(x: Array) -> Array:
     return y.astype(x.dtype)
 
 
+@lapack.on_one_thread
 def exponential(x: Array) -> Array:
     """exp of each matrix: scaling, a Taylor series, squaring."""
     wide = x.astype(np.complex128 if x.dtype.kind == "c" else np.float64)

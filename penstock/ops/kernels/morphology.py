@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from penstock import errors
+from penstock.ops import native
 from penstock.ops.kernels.numeric import lowest, narrow, widen
-from penstock.ops.kernels.patches import pad, taps
+from penstock.ops.kernels.patches import pad, pixels_of_windows, taps
 from penstock.ops.kernels.window import Slide, layout, show, slides_of
 
 
@@ -62,6 +63,12 @@ _TAPS_IN_A_BYTE = 256
 
 def _plain_winners(x: np.ndarray, w: np.ndarray, slides: Sequence[Slide], floor) -> tuple[np.ndarray, np.ndarray] | None:
     """`_winners` where all that matters are the largest sums: None if one is not a number, or not above `floor`."""
+    windows = pixels_of_windows(tuple(slides)) if x.dtype == np.float32 and native.available() else None
+    if windows is not None and not windows.has_empty:
+        pixels, weights = np.ascontiguousarray(x).reshape(len(x), -1, x.shape[3]), np.ascontiguousarray(w, np.float32)
+        top, number = windows.find(pixels, weights)
+        shape = (len(x), *(s.out for s in slides), x.shape[3])
+        return (top.reshape(shape), number.reshape(shape)) if (top > floor).all() else None
     padded = pad(x, slides, -np.inf)
     shape = (x.shape[0], slides[0].out, slides[1].out * x.shape[3])
     best, tap = np.empty(shape, x.dtype), np.empty(shape, np.uint8)

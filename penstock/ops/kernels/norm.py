@@ -6,11 +6,16 @@ kept in float32. The reserve spaces are those of TensorFlow's CPU kernels: mean 
 
 from __future__ import annotations
 
+import functools
+from typing import Any
+
 import numpy as np
 
 from penstock import errors
+from penstock.ops import native
 from penstock.ops.kernels.numeric import column_sums, narrow, widen
-from penstock.ops.kernels.window import layout, show
+from penstock.ops.kernels.window import Slide, layout, show
+from penstock.ops.native import channels
 
 
 class _Channels:
@@ -190,18 +195,18 @@ def _check_global(t: np.ndarray, **vectors: np.ndarray) -> None:
 # Local response normalisation
 
 
-def _depth_window_sum(x: np.ndarray, radius: int) -> np.ndarray:
-    """Sums over the channels within `radius` of each channel."""
+def _depth_window_sum(x: np.ndarray, radius: int, of_squares: bool = False) -> np.ndarray:
+    """Sums of numbers, or their squares, over the channels within `radius` of each channel."""
     depth = x.shape[-1]
-    radius = min(radius, depth - 1)
-    if depth <= 1024:
-        near = np.abs(np.subtract.outer(np.arange(depth), np.arange(depth))) <= radius
-        return np.matmul(x.reshape(-1, depth), near.astype(x.dtype)).reshape(x.shape)
-    total = x.copy()
-    for shift in range(1, radius + 1):
-        total[..., shift:] += x[..., :-shift]
-        total[..., :-shift] += x[..., shift:]
-    return total
+    rows, radius = x.reshape(-1, depth), min(radius, depth - 1)
+    if x.dtype == np.float32 and x.size >= native.SMALL and native.available():
+        padded = np.zeros((len(rows), depth + 2 * radius, 1), x.dtype)
+        inner = padded[:, radius : radius + depth, 0]
+        np.multiply(rows, rows if of_squares else 1, out=inner)
+        window = 2 * radius + 1
+        return channels.correlate(padded, np.ones((window, 1), x.dtype), [Slide(depth + 2 * radius, window, 1, 1, depth, 0, 0)]).reshape(x.shape)
+    near = np.abs(np.subtract.outer(np.arange(depth), np.arange(depth))) <= radius
+    return np.matmul(rows * rows if of_squares else rows, near.astype(x.dtype)).reshape(x.shape)
 
 
 def _check_radius(depth_radius: int) -> None:
@@ -217,18 +222,42 @@ def lrn(x, *, depth_radius, bias, alpha, beta):
     if not x.size:
         return np.zeros(x.shape, x.dtype)
     wide = widen(x)
-    norm = _depth_window_sum(wide * wide, depth_radius)
-    norm *= np.float32(alpha)
-    norm += np.float32(bias)
-    return narrow(wide * _power(norm, -beta), x.dtype)
+    sums = _depth_window_sum(wide, depth_radius, of_squares=True)
+    found = _native_response(bias, alpha, beta).run(wide, sums) if wide.dtype == np.float32 and wide.size >= native.SMALL else None
+    if found is None:
+        found = wide * _power(_norm(sums, bias, alpha), -beta)
+    return narrow(found, x.dtype)
 
 
-def _power(norm: np.ndarray, exponent: float) -> np.ndarray:
+def _norm(sums: Any, bias: float, alpha: float) -> Any:
+    return sums * sums.dtype.type(alpha) + sums.dtype.type(bias)
+
+
+def _power(norm: Any, exponent: float) -> Any:
+    """Powers of quarters are made of roots."""
     if exponent == -1.0:
         return 1 / norm
     if exponent == -0.5:
         return 1 / np.sqrt(norm)
-    return norm ** np.float32(exponent)
+    if exponent == -0.75:
+        root = np.sqrt(norm)
+        return 1 / (root * np.sqrt(root))
+    return np.power(norm, norm.dtype.type(exponent))
+
+
+def _in_type(beta: float) -> str:
+    """Logarithms are taken in double precision."""
+    return "f32" if beta in (0.5, 0.75, 1.0) else "f64"
+
+
+@functools.lru_cache(64)
+def _native_response(bias: float, alpha: float, beta: float) -> native.Loop:
+    return native.Loop(lambda x, sums: x * _power(_norm(sums, bias, alpha), -beta), _in_type(beta))
+
+
+@functools.lru_cache(64)
+def _native_gradient(bias: float, alpha: float, beta: float) -> native.Loop:
+    return native.Loop(lambda dy, x, sums, shared: dy * _power(_norm(sums, bias, alpha), -beta) + shared * x * (-2 * alpha * beta), _in_type(beta))
 
 
 def lrn_grad(input_grads, input_image, output_image, *, depth_radius, bias, alpha, beta):
@@ -241,13 +270,15 @@ def lrn_grad(input_grads, input_image, output_image, *, depth_radius, bias, alph
     if not input_image.size:
         return np.zeros(input_image.shape, input_grads.dtype)
     dy, x, y = widen(input_grads), widen(input_image), widen(output_image)
-    norm = _depth_window_sum(x * x, depth_radius)
-    norm *= np.float32(alpha)
-    norm += np.float32(bias)
+    sums = _depth_window_sum(x, depth_radius, of_squares=True)
+    norm = _norm(sums, bias, alpha)
     shared = _depth_window_sum(dy * y / norm, depth_radius)
-    shared *= x
-    shared *= np.float32(-2 * alpha * beta)
-    return narrow(dy * _power(norm, -beta) + shared, input_grads.dtype)
+    found = _native_gradient(bias, alpha, beta).run(dy, x, sums, shared) if dy.dtype == np.float32 and dy.size >= native.SMALL else None
+    if found is None:
+        shared *= x
+        shared *= np.float32(-2 * alpha * beta)
+        found = dy * _power(norm, -beta) + shared
+    return narrow(found, input_grads.dtype)
 
 
 def l2_loss(t):

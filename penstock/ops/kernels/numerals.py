@@ -5,6 +5,26 @@ from __future__ import annotations
 import numpy as np
 
 from penstock.dtypes import DType
+from penstock.ops.native.numerals import Fields, split
+
+
+def read_numbers(strings: np.ndarray, dtype: DType) -> np.ndarray | None:
+    """The strings as a vector of numbers; None where TF reads some of them otherwise than Python, or not at all."""
+    flat = strings.ravel()
+    found = split(flat, 1, None)
+    column = None if found is None else plain_column(found, 0, dtype)
+    return numbers_at_once(flat.tolist(), dtype) if column is None else column
+
+
+def plain_column(found: Fields, f: int, dtype: DType) -> np.ndarray | None:
+    """A column of records as numbers; None if one has to be looked at."""
+    if dtype.is_floating:
+        return found.decimals[:, f].astype(dtype.np) if found.are_decimals[:, f].all() else None
+    if dtype.is_unsigned:  # which may have no sign, not even that of -0
+        return None
+    values = found.integers[:, f]
+    is_good = found.are_integers[:, f].all() and (not values.size or (dtype.min <= values.min() and values.max() <= dtype.max))
+    return values.astype(dtype.np) if is_good else None
 
 
 def numbers_at_once(values: list[bytes], dtype: DType) -> np.ndarray | None:

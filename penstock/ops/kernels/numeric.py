@@ -6,8 +6,8 @@ import ml_dtypes
 import numpy as np
 
 from penstock.ops import native
+from penstock.ops.native import BFLOAT16
 
-BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 HALF, SINGLE = np.dtype(np.float16), np.dtype(np.float32)
 NARROW = frozenset((HALF, BFLOAT16))
 
@@ -21,10 +21,12 @@ def narrow(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """`x` rounded to `dtype`; no copy if it already has it."""
     if x.dtype == dtype:
         return x
-    return to_half(x) if dtype == HALF and x.dtype == SINGLE else x.astype(dtype)
+    if x.dtype != SINGLE:
+        return x.astype(dtype)
+    return to_half(x) if dtype == HALF else to_bfloat16(x) if dtype == BFLOAT16 else x.astype(dtype)
 
 
-_halves, _singles = native.Loop(lambda x: x, "f32", result=np.float16), native.Loop(lambda x: x, "f32", result=np.float32)
+_halves, _bfloats, _singles = (native.Loop(lambda x: x, "f32", result=result) for result in (HALF, BFLOAT16, SINGLE))
 
 
 def to_half(x: np.ndarray) -> np.ndarray:
@@ -33,9 +35,15 @@ def to_half(x: np.ndarray) -> np.ndarray:
     return x.astype(HALF) if found is None else found
 
 
+def to_bfloat16(x: np.ndarray) -> np.ndarray:
+    """float32 rounded to bfloat16."""
+    found = _bfloats.run(x) if x.size >= native.SMALL else None
+    return x.astype(BFLOAT16) if found is None else found
+
+
 def to_single(x: np.ndarray) -> np.ndarray:
     """Half or bfloat16 as float32."""
-    found = _singles.run(x) if x.size >= native.SMALL and x.dtype == HALF else None
+    found = _singles.run(x) if x.size >= native.SMALL and x.dtype in NARROW else None
     return x.astype(SINGLE) if found is None else found
 
 

@@ -13,10 +13,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from penstock import errors
+from penstock.ops import native
 from penstock.ops.kernels.numeric import lowest, narrow, widen
-from penstock.ops.kernels.patches import from_last, pad, taps, to_last
+from penstock.ops.kernels.patches import from_last, pad, pixels_of_windows, taps, to_last, windows_of_pixels
 from penstock.ops.kernels.threads import parallel_for
 from penstock.ops.kernels.window import Layout, Slide, layout, show, slides_of
+from penstock.ops.native import rows
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Boxes, channels last
@@ -353,6 +355,13 @@ def max_pool_with_argmax(x, *, ksize, strides, padding, Targmax, include_batch_i
     if 0 in shape:
         return [np.zeros(shape, x.dtype), np.zeros(shape, dtype)]
     wide = widen(x)
+    image = wide[0].size
+    if wide.dtype == np.float32 and image < 1 << 31 and native.available():
+        best, where = pixels_of_windows(tuple(slides)).find(np.ascontiguousarray(wide).reshape(len(x), -1, x.shape[3]))
+        index = where.reshape(shape).astype(dtype, copy=False)
+        if include_batch_in_index:
+            index = index + (np.arange(len(x), dtype=dtype) * dtype.type(image)).reshape(-1, 1, 1, 1)
+        return [narrow(best.reshape(shape), x.dtype), index]
     best, where = np.empty(shape, wide.dtype), np.empty(shape, np.int64)
 
     some = -(-len(x) // _PARTS)
@@ -364,6 +373,13 @@ def max_pool_with_argmax(x, *, ksize, strides, padding, Targmax, include_batch_i
     parallel_for(-(-len(x) // some), work)
     index = _flat_index(where, x.shape[1] * x.shape[2], include_batch_in_index)
     return [narrow(best, x.dtype), index.astype(dtype, copy=False)]
+
+
+def _are_inside(x: np.ndarray, argmax: np.ndarray, include_batch_in_index: bool) -> bool:
+    """Whether all indices lie within their images."""
+    places = argmax.reshape(len(x), -1)
+    starts = np.arange(len(x)) * x[0].size if include_batch_in_index else 0
+    return bool((places.min(1) >= starts).all() and (places.max(1) < starts + x[0].size).all())
 
 
 def _argmax_index(x: np.ndarray, argmax: np.ndarray, include_batch_in_index: bool) -> np.ndarray:
@@ -395,8 +411,18 @@ def max_pool_grad_with_argmax(x, grad, argmax, *, ksize, strides, padding, inclu
     shape = _argmax_slides(x, ksize, strides, padding)
     _expect("grad", grad.shape, shape)
     _expect("argmax", argmax.shape, shape)
+    dy = widen(grad)
+    if dy.size and rows.can_fold(np.add, dy.dtype) and _are_inside(x, argmax, include_batch_in_index):
+        dx, places = np.zeros((len(x), x[0].size), dy.dtype), np.ascontiguousarray(argmax).reshape(len(x), -1)
+        dy = np.ascontiguousarray(dy).reshape(*places.shape, 1)
+
+        def work(i: int) -> None:
+            rows.fold(np.add, dx.reshape(-1, 1) if include_batch_in_index else dx[i, :, None], places[i], dy[i])
+
+        parallel_for(len(x), work)
+        return narrow(dx.reshape(x.shape), grad.dtype)
     index = _argmax_index(x, argmax, include_batch_in_index)
-    return narrow(_scatter(index, widen(grad), x.shape, False), grad.dtype)
+    return narrow(_scatter(index, dy, x.shape, False), grad.dtype)
 
 
 def max_pool_grad_grad_with_argmax(x, grad, argmax, *, ksize, strides, padding, include_batch_in_index=False):
@@ -508,6 +534,8 @@ def max_pool3d_grad(x, y, grad, *, ksize, strides, padding, data_format=b"NDHWC"
     if not grad.size:
         return np.zeros(x.shape, grad.dtype)
     wide, top, dy = to_last(x, lay), to_last(y, lay), to_last(grad, lay)
+    if dy.dtype == wide.dtype == np.float32 and native.available():
+        return from_last(windows_of_pixels(tuple(slides)).spread(wide, top, dy, 1e-5), lay, grad.dtype)
     dx = np.empty(wide.shape, dy.dtype)
     covers = _disjoint(slides)
     inner = (slice(None), *(slice(s.before, s.before + s.size) for s in slides))

@@ -14,18 +14,17 @@ from penstock.ops.kernels.rows import by_falling_size, element_by_element, fold_
 from penstock.ops.native import rows as row_loops
 
 
-def reduce_rows(ufunc: Any, rows: np.ndarray, ids: np.ndarray, count: int, initial: Any) -> np.ndarray:
-    """result[i] = `initial` combined with all rows whose id is i; negative ids drop their row."""
+def reduce_rows(ufunc: Any, rows: np.ndarray, ids: np.ndarray, count: int, initial: Any, are_known: bool = False) -> np.ndarray:
+    """result[i] = `initial` combined with all rows whose id is i; negative ids drop their row. `are_known`: all ids are in [0, count)."""
+    found = fold_rows(ufunc, rows, ids, count, initial, are_known)
+    if found is not None:
+        return found
     result_shape = (count, *rows.shape[1:])
-    if ids.size and ids.min() < 0:
+    if not are_known and ids.size and ids.min() < 0:
         keep = ids >= 0
-        rows, ids = rows[keep], ids[keep]
+        return reduce_rows(ufunc, rows[keep], ids[keep], count, initial)
     if ids.size == 0:
         return np.full(result_shape, initial, dtype=rows.dtype)
-    if _can_fold(ufunc, rows, ids, count):
-        result = np.full(result_shape, initial, dtype=rows.dtype)
-        row_loops.fold(ufunc, result, ids, np.ascontiguousarray(rows))
-        return result
     if ufunc is np.add and rows.ndim > 1:
         most = np.bincount(ids).max()
         if most == 1 and ids.size == count:  # every group has its row
@@ -42,6 +41,27 @@ def reduce_rows(ufunc: Any, rows: np.ndarray, ids: np.ndarray, count: int, initi
     if ufunc is np.add and rows.ndim > 1:
         return sum_sorted(rows, order, ids, count)
     return reduce_sorted(ufunc, rows if order is None else rows.take(order, 0), ids, count, initial)
+
+
+def fold_rows(ufunc: Any, rows: np.ndarray, ids: np.ndarray, count: int, initial: Any, are_known: bool = False) -> np.ndarray | None:
+    """`reduce_rows` by taking the rows one after the other; None if an id is out of range, or that would be slow here."""
+    by_loop = rows.ndim > 1
+    if not (row_loops.can_fold(ufunc, rows.dtype) if by_loop else rows.dtype in AT_ONCE):
+        return None
+    shape = (count, *rows.shape[1:])
+    result = np.zeros(shape, rows.dtype) if initial.__class__ is int and not initial else np.full(shape, initial, rows.dtype)
+    if not ids.size:
+        return result
+    if by_loop:
+        return result if row_loops.fold_until(ufunc, result, ids, np.ascontiguousarray(rows)) == ids.size else None
+    if not are_known and (ids.min() < 0 or ids.max() >= count):
+        return None
+    ufunc.at(result, ids, rows)
+    return result
+
+
+AT_ONCE = frozenset(map(np.dtype, (np.float32, np.float64, np.int32, np.int64)))
+"""Types of vectors that NumPy's `ufunc.at` takes without a detour for each element."""
 
 
 def _can_fold(ufunc: Any, rows: np.ndarray, ids: np.ndarray, count: int) -> bool:
@@ -63,6 +83,8 @@ def _add_few(rows: np.ndarray, ids: np.ndarray, count: int) -> np.ndarray:
 
 def reduce_sorted(ufunc: Any, rows: np.ndarray, ids: np.ndarray, count: int, gap: Any) -> np.ndarray:
     """result[i] = the rows whose id is i, combined; `gap` where there is none. `ids` do not decrease."""
+    if rows.ndim > 1 and rows.size == len(rows) != 0:  # NumPy is quick for vectors
+        return reduce_sorted(ufunc, rows.reshape(-1), ids, count, gap).reshape(count, *rows.shape[1:])
     if ids.size and _can_fold(ufunc, rows, ids, count):
         return _fold_sorted(ufunc, rows, ids, count, gap)
     if ufunc is np.add and rows.ndim > 1 and gap == 0:
@@ -145,6 +167,35 @@ def _sum_in_passes(flat: np.ndarray, picks: np.ndarray | None, sizes: np.ndarray
     total += flat.dtype.type(0)  # a sum that begins with 0 is never -0.0
     fold_in_passes(np.add, total, take, starts, sizes.take(groups), left, first=1)
     put_rows(result, groups, total)
+
+
+EXTREMES = frozenset((np.maximum, np.minimum))
+PACKET_BYTES = 32
+
+
+def extremes_among_nans(ufunc: Any, rows: np.ndarray, ids: np.ndarray, result: np.ndarray, packet: int = 0) -> np.ndarray:
+    """`result`, the extremes of groups of rows, where they are NaN, as TF has them: each row in turn takes the place of the extreme so far
+    unless it is known to be less (or more). So a NaN stays only if it is the last of its group, and what came before it is forgotten.
+
+    `packet`: TF's way with sorted ids. Columns that fill up vectors of so many elements pass over NaNs, in groups of two rows or more.
+    """
+    nothing = rows.dtype.type(-np.inf if ufunc is np.maximum else np.inf)
+    flat, total = rows.reshape(len(rows), -1), result.reshape(len(result), -1)
+    is_nan, order = np.isnan(flat), np.arange(1, len(flat) + 1)
+    last_nan = np.zeros(total.shape, np.int64)
+    np.maximum.at(last_nan, ids, np.where(is_nan, order[:, None], 0))
+    last_row = np.zeros(len(total), np.int64)
+    np.maximum.at(last_row, ids, order)
+    later = np.full_like(total, nothing)
+    ufunc.at(later, ids, np.where(order[:, None] > last_nan[ids], flat, nothing))
+    settled = np.where(last_nan == 0, total, np.where(last_nan == last_row[:, None], np.nan, later))
+    vectors = flat.shape[1] // packet * packet if packet else 0
+    if vectors:
+        without = np.full_like(total, nothing)
+        ufunc.at(without, ids, np.where(is_nan, nothing, flat))
+        several = np.bincount(ids, minlength=len(total)) > 1
+        settled[several, :vectors] = without[several, :vectors]
+    return settled.astype(result.dtype).reshape(result.shape)
 
 
 def group_sizes(ids: np.ndarray, count: int) -> np.ndarray:

@@ -7,6 +7,37 @@ import numpy as np
 from penstock import errors
 from penstock.ops.kernels.numeric import narrow, widen
 from penstock.ops.kernels.window import show
+from penstock.ops.native.rowwise import rowwise
+
+
+@rowwise
+def _softmax(x):
+    e = np.exp(x - np.maximum.reduce(x, -1, keepdims=True))
+    return e / np.add.reduce(e, -1, keepdims=True)
+
+
+@rowwise
+def _log_softmax(x):
+    y = x - np.maximum.reduce(x, -1, keepdims=True)
+    return y - np.log(np.add.reduce(np.exp(y), -1, keepdims=True))
+
+
+@rowwise
+def _cross_entropy(x, target):
+    """Loss and gradient."""
+    shifted = x - np.maximum.reduce(x, -1, keepdims=True)
+    e = np.exp(shifted)
+    total = np.add.reduce(e, -1, keepdims=True)
+    return np.add.reduce(target * (np.log(total) - shifted), -1, keepdims=True), e / total - target
+
+
+@rowwise
+def _softmax_and_logarithms(x):
+    """Softmax, the largest of each row, and the logarithm of what the others are relative to it."""
+    largest = np.maximum.reduce(x, -1, keepdims=True)
+    e = np.exp(x - largest)
+    total = np.add.reduce(e, -1, keepdims=True)
+    return e / total, largest, np.log(total)
 
 
 def _shifted(logits: np.ndarray) -> np.ndarray:
@@ -25,6 +56,9 @@ def softmax(logits):
     _check_rank(logits)
     if not logits.size:
         return np.zeros(logits.shape, logits.dtype)
+    found = _softmax(widen(logits))
+    if found is not None:
+        return narrow(found[0], logits.dtype)
     y = _shifted(logits)
     np.exp(y, out=y)
     y /= np.add.reduce(y, -1, keepdims=True)
@@ -36,6 +70,9 @@ def log_softmax(logits):
     _check_rank(logits)
     if not logits.size:
         return np.zeros(logits.shape, logits.dtype)
+    found = _log_softmax(widen(logits))
+    if found is not None:
+        return narrow(found[0], logits.dtype)
     y = _shifted(logits)
     y -= np.log(np.add.reduce(np.exp(y), -1, keepdims=True))
     return narrow(y, logits.dtype)
@@ -56,8 +93,11 @@ def softmax_cross_entropy(features, labels):
         )
     if 0 in shape:
         return [np.zeros(shape[0], features.dtype), np.zeros(shape, features.dtype)]
-    shifted = _shifted(np.broadcast_to(features, shape))
     target = widen(labels)
+    found = _cross_entropy(widen(features), target) if features.shape == shape else None
+    if found is not None:
+        return [narrow(found[0].reshape(-1), features.dtype), narrow(found[1], features.dtype)]
+    shifted = _shifted(np.broadcast_to(features, shape))
     exp = np.exp(shifted)
     total = np.add.reduce(exp, -1, keepdims=True)
     loss = np.add.reduce(target * (np.log(total) - shifted), -1)
@@ -92,9 +132,16 @@ def sparse_softmax_cross_entropy(features, labels):
         )
     if classes <= FEW_CLASSES and rows > classes:
         return _sparse_across(features, labels)
+    at = labels + np.arange(0, rows * classes, classes)
+    wide = widen(features)
+    found = _softmax_and_logarithms(wide)
+    if found is not None:
+        gradient, largest, logarithm = found
+        gradient.reshape(-1)[at] -= 1
+        loss = logarithm.reshape(-1) - (wide[np.arange(rows), labels] - largest.reshape(-1))
+        return [narrow(loss, features.dtype), narrow(gradient, features.dtype)]
     shifted = _shifted(features)
     flat = shifted.reshape(-1)
-    at = labels + np.arange(0, rows * classes, classes)
     chosen = flat[at]
     exp = np.exp(shifted, out=shifted)
     total = np.add.reduce(exp, -1, keepdims=True)

@@ -27,10 +27,10 @@ def top_k(x, k, index_type: Any = np.int32):
     if 0 in shape:
         return [np.zeros(shape, x.dtype), np.zeros(shape, index_type)]
     flat = x.reshape(-1, n)
+    wide = widen(flat)
     if k == 1:
-        index = np.argmax(flat, -1)[:, None]
+        index = np.argmax(wide, -1)[:, None]
     else:
-        wide = widen(flat)
         index = _among_candidates(wide, k) if n >= LEAST_IN_A_GROUP * GROUPS * k else None
         if index is not None:
             pass

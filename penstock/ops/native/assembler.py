@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-RAX, RCX, RDX, RSP, RBP, RSI, RDI, R8, R9, R10, R11 = 0, 1, 2, 4, 5, 6, 7, 8, 9, 10, 11
+RAX, RCX, RDX, RBX, RSP, RBP, RSI, RDI, R8, R9, R10, R11, R12, R13, R14, R15 = range(16)
 RIP = -1
 """As the base of a `Mem`: `offset` counts within the constants."""
 
@@ -69,6 +69,7 @@ _BY_TYPE = {
     "madd132": _floats(2, 0x98, single=1), "madd213": _floats(2, 0xA8, single=1), "madd231": _floats(2, 0xB8, single=1),
     "msub132": _floats(2, 0x9A, single=1), "msub213": _floats(2, 0xAA, single=1), "msub231": _floats(2, 0xBA, single=1),
     "nmadd132": _floats(2, 0x9C, single=1), "nmadd213": _floats(2, 0xAC, single=1), "nmadd231": _floats(2, 0xBC, single=1),
+    "fixup": _floats(3, 0x54, single=1),  # the second operand in the place of the first, by its class; the third has the table
     "and": {"i32": Row(1, 1, 0, 0xDB), "i64": Row(1, 1, 1, 0xDB)},
     "or": {"i32": Row(1, 1, 0, 0xEB), "i64": Row(1, 1, 1, 0xEB)},
     "xor": {"i32": Row(1, 1, 0, 0xEF), "i64": Row(1, 1, 1, 0xEF)},
@@ -77,12 +78,14 @@ _BY_TYPE = {
     "shr": {"i32": Row(1, 1, 0, 0x72, 2), "i64": Row(1, 1, 1, 0x73, 2)},
     "sar": {"i32": Row(1, 1, 0, 0x72, 4), "i64": Row(1, 1, 1, 0x72, 4)},
     "lookup": _floats(2, 0x77, single=1) | {"i32": Row(2, 1, 0, 0x76), "i64": Row(2, 1, 1, 0x76)},  # two tables; indices in the first operand
+    "unpack_low": _floats(1, 0x14), "unpack_high": _floats(1, 0x15),  # of each 128 bits: halves of two operands, element by element
     "load": {"f32": Row(1, 0, 0, 0x10), "f64": Row(1, 1, 1, 0x10), "i32": Row(1, 2, 0, 0x6F), "i64": Row(1, 2, 1, 0x6F), "u8": Row(1, 3, 0, 0x6F)},
     "store": {"f32": Row(1, 0, 0, 0x11), "f64": Row(1, 1, 1, 0x11), "i32": Row(1, 2, 0, 0x7F), "i64": Row(1, 2, 1, 0x7F), "u8": Row(1, 3, 0, 0x7F)},
     "broadcast": {"f32": Row(2, 1, 0, 0x18), "f64": Row(2, 1, 1, 0x19), "i32": Row(2, 1, 0, 0x58), "i64": Row(2, 1, 1, 0x59)},
 }  # fmt: skip
 
 VECTOR: dict[str, Row] = {f"{name}.{type}": row for name, rows in _BY_TYPE.items() for type, row in rows.items()} | {
+    "quarters": Row(3, 1, 0, 0x23),  # two quarters of the first operand, two of the second; the constant says which
     "mul_low_halves": Row(1, 1, 1, 0xF4),  # 32 x 32 -> 64 bits in each 64-bit lane
     "f64_to_f32": Row(1, 1, 1, 0x5A),
     "f32_to_f64": Row(1, 0, 0, 0x5A),
@@ -96,16 +99,22 @@ VECTOR: dict[str, Row] = {f"{name}.{type}": row for name, rows in _BY_TYPE.items
     "f16_to_f32": Row(2, 1, 0, 0x13),
     "f32_to_f16": Row(3, 1, 0, 0x1D),  # stores: the source is the register operand
     "i64_to_i32": Row(2, 2, 0, 0x35),  # stores likewise
+    "u16_to_i32": Row(2, 1, 0, 0x33),
+    "i32_to_u16": Row(2, 2, 0, 0x33),  # stores likewise
+    "permute.i32": Row(2, 1, 0, 0x36),  # indices, values
+    "permute.i64": Row(2, 1, 1, 0x36),
+    "upper_half": Row(3, 1, 0, 0x1B),  # the source is the register operand, the result the other
+    "test.u8": Row(2, 1, 0, 0x26),  # the mask of those that are not zero
 }
 
 LESS, LESS_EQUAL, EQUAL, UNORDERED, NOT_EQUAL, NOT_LESS, NOT_LESS_EQUAL, ORDERED = 17, 18, 0, 3, 4, 21, 22, 7
 """Predicates of `cmp` for floats: quiet; those of integers are 1, 2, 0 and 4."""
 
-MOVE, MOVE_TO_MEMORY, ADD, SUB, CMP, MULTIPLY, MOVE_IF_ABOVE = 0x8B, 0x89, 0x03, 0x2B, 0x3B, 0x1AF, 0x147
+MOVE, MOVE_TO_MEMORY, ADD, SUB, CMP, MULTIPLY, MOVE_IF_ABOVE, MOVE_IF_BELOW = 0x8B, 0x89, 0x03, 0x2B, 0x3B, 0x1AF, 0x147, 0x142
 """Opcodes of `scalar`: reg, rm."""
 
-BELOW, ABOVE_EQUAL, ZERO, NOT_ZERO, ABOVE = 0x2, 0x3, 0x4, 0x5, 0x7
-"""Conditions of jumps, for unsigned numbers."""
+BELOW, ABOVE_EQUAL, ZERO, NOT_ZERO, ABOVE, NOT_GREATER = 0x2, 0x3, 0x4, 0x5, 0x7, 0xE
+"""Conditions of jumps, for unsigned numbers; the last one is for signed ones."""
 
 
 class Assembler:

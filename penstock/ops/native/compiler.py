@@ -17,8 +17,10 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from penstock.ops.native import assembler as asm
-from penstock.ops.native.assembler import HALF, RAX, RDI, RSP, Assembler, Mem
+from penstock.ops.native.assembler import HALF, QUARTER, RAX, RDI, RSP, Assembler, Mem
 from penstock.ops.native.vectors import Node, Trace
 
 _POINTERS = (asm.RSI, asm.RDX, asm.RCX, asm.R8, asm.R9)
@@ -27,6 +29,7 @@ _ACTIVE = 7
 _PINNED = 16
 """At most so many registers belong to what a loop carries."""
 _BORDERS = frozenset(("if", "end", "loop", "unless", "again"))
+_ONES = np.ones(64, np.uint8)
 _COMMUTATIVE = frozenset(("add", "mul", "and", "or", "xor", "mul_low_halves"))
 _FUSED = frozenset(("madd", "msub", "nmadd"))
 
@@ -37,14 +40,7 @@ class Code:
     def __init__(self, trace: Trace, lanes: int, steps: Sequence[int]) -> None:
         self.asm = Assembler()
         self.lanes, self.steps = lanes, steps
-        self.nodes = _needed(trace.nodes)
-        self.uses: dict[Node, list[int]] = defaultdict(list)
-        for i, node in enumerate(self.nodes):
-            node.number = i
-            for value in node.inputs:
-                self.uses[value].append(i)
-        for places in self.uses.values():
-            places.reverse()  # the next use is the last element
+        self._begin(trace)
         self.files = {"mask": _File(range(1, _ACTIVE)), "vector": _File(range(32))}
         self.slots: dict[Node, int] = {}
         self.now = 0
@@ -53,9 +49,29 @@ class Code:
         self.kept: list[dict[Node, int]] = []  # where values were when the branches around began
         self.pinned: dict[Node, int] = {}
 
+    def _begin(self, trace: Trace) -> None:
+        """What is written next."""
+        self.nodes = _needed(trace.nodes)
+        self.uses: dict[Node, list[int]] = defaultdict(list)
+        for i, node in enumerate(self.nodes):
+            node.number = i
+            for value in node.inputs:
+                self.uses[value].append(i)
+        for places in self.uses.values():
+            places.reverse()  # the next use is the last element
+
     def write(self) -> bytes:
-        a, top = self.asm, next(self.labels)
+        a = self.asm
         frame_at = self._prologue()
+        self._over_elements()
+        a.raw(0x48, 0x89, 0xEC, 0x5D, 0xC5, 0xF8, 0x77, 0xC3)  # mov rsp, rbp; pop rbp; vzeroupper; ret
+        code = bytearray(a.finish())
+        code[frame_at:frame_at + 4] = (64 * len(self.slots)).to_bytes(4, "little")
+        return bytes(code)
+
+    def _over_elements(self) -> None:
+        """The loop over as many elements as rdi says, from the pointers on."""
+        a, top = self.asm, next(self.labels)
         a.label(top)
         # The lanes in use: the lowest min(n, lanes).
         a.set_number(asm.R10, self.lanes)
@@ -64,18 +80,11 @@ class Code:
         a.set_number(RAX, -1)
         a.low_bits(RAX, asm.R10)
         a.mask_from(_ACTIVE, RAX)
-        for i, node in enumerate(self.nodes):
-            self.now = i
-            self._emit(node)
-            self._retire(node)
+        self._emit_all()
         for register, step in zip(_POINTERS, self.steps, strict=False):
             a.with_number(0, register, step)
         a.with_number(5, RDI, self.lanes)
         a.jump(top, asm.ABOVE)
-        a.raw(0x48, 0x89, 0xEC, 0x5D, 0xC5, 0xF8, 0x77, 0xC3)  # mov rsp, rbp; pop rbp; vzeroupper; ret
-        code = bytearray(a.finish())
-        code[frame_at:frame_at + 4] = (64 * len(self.slots)).to_bytes(4, "little")
-        return bytes(code)
 
     def _prologue(self) -> int:
         """push rbp; mov rbp, rsp; and rsp, -64; sub rsp, frame. Gives where the size of the frame stands."""
@@ -185,6 +194,12 @@ class Code:
 
     # -- instructions -------------------------------------------------------------------------------------------------------
 
+    def _emit_all(self) -> None:
+        for i, node in enumerate(self.nodes):
+            self.now = i
+            self._emit(node)
+            self._retire(node)
+
     def _emit(self, node: Node) -> None:
         base, _, type = node.name.partition(".")
         inputs = node.inputs
@@ -275,7 +290,7 @@ class Code:
         self.asm.vector(f"lookup.{type}", register, left, right)
 
     def _emit_ternary(self, node: Node, type: str) -> None:
-        """Any function of three bits (`data`: its truth table); the first operand is overwritten."""
+        """Any function of three bits (`data`: its truth table), or one number in the place of another; the first operand is overwritten."""
         first, second, third = node.inputs
         middle = self._load(second, ())
         last = self._last(third, (middle,))
@@ -283,7 +298,9 @@ class Code:
         if first in self.files["vector"].where:
             locked.append(self.files["vector"].where[first])
         register = self._take_over_or_copy(node, first, (second, third), locked)
-        self.asm.vector(f"ternary.{type}", register, middle, last, immediate=node.data)
+        self.asm.vector(node.name, register, middle, last, immediate=node.data)
+
+    _emit_fixup = _emit_ternary
 
     # -- memory ---------------------------------------------------------------------------------------------------------------
 
@@ -291,13 +308,20 @@ class Code:
         index, stored = node.data
         register = self._result(node, ())
         memory = Mem(_POINTERS[index])
-        if stored == node.type:
+        self._read(register, memory, stored, node.type)
+
+    def _read(self, register: int, memory: Mem, stored: str, type: str) -> None:
+        """The lanes in use; zero in the others."""
+        if stored == type:
             self.asm.vector(f"load.{stored}", register, memory, mask=_ACTIVE, zero=True)
-        elif stored == "f16" and node.type == "f64":
+        elif stored == "bf16":
+            self.asm.vector("u16_to_i32", register, memory, mask=_ACTIVE, zero=True)
+            self.asm.vector("shl.i32", register, register, immediate=16)
+        elif stored == "f16" and type == "f64":
             self.asm.vector("f16_to_f32", register, memory, mask=_ACTIVE, zero=True, length=HALF)
             self.asm.vector("f32_to_f64", register, register)
         else:
-            self.asm.vector(f"{stored}_to_{node.type}", register, memory, mask=_ACTIVE, zero=True)
+            self.asm.vector(f"{stored}_to_{type}", register, memory, mask=_ACTIVE, zero=True)
 
     def _emit_output(self, node: Node, type: str) -> None:
         (value,) = node.inputs
@@ -306,7 +330,13 @@ class Code:
         if value.type == stored:
             self.asm.vector(f"store.{stored}", self._load(value, ()), memory, mask=_ACTIVE)
             return
+        if stored == "bool":
+            self._write_truths(value, memory)
+            return
         source = self._load(value, ())
+        if stored == "bf16":
+            self.asm.vector("i32_to_u16", source, memory, mask=_ACTIVE)  # see `maths.to_bfloat16`
+            return
         if (value.type, stored) == ("i64", "i32"):
             self.asm.vector("i64_to_i32", source, memory, mask=_ACTIVE)
             return
@@ -327,6 +357,14 @@ class Code:
             self.asm.vector("f32_to_f16", source, memory, mask=_ACTIVE, immediate=0)
         self.files["vector"].free.append(register)
 
+    def _write_truths(self, value: Node, memory: Mem) -> None:
+        """A mask as bytes of 0 and 1."""
+        mask = self._load(value, ())
+        vector = self._free_register(self.files["vector"], ())
+        self.asm.vector("load.u8", vector, self.asm.table(_ONES), mask=mask, zero=True, length=QUARTER)
+        self.asm.vector("store.u8", vector, memory, mask=_ACTIVE, length=QUARTER)
+        self.files["vector"].free.append(vector)
+
     def _emit_store_all(self, node: Node, type: str) -> None:
         """A whole vector, whatever the lanes in use."""
         (value,) = node.inputs
@@ -343,6 +381,13 @@ class Code:
         register = self._result(node, _registers(source))
         self.asm.vector("f64_to_f32", register, source)
         self.asm.vector("f32_to_f64", register, register)
+
+    def _emit_round_f16(self, node: Node, type: str) -> None:
+        """Singles rounded to half precision and back."""
+        source = self._load(node.inputs[0], ())
+        register = self._result(node, (source,))
+        self.asm.vector("f32_to_f16", source, register, immediate=0)
+        self.asm.vector("f16_to_f32", register, register)
 
     def _emit_single_bits(self, node: Node, type: str) -> None:
         """Doubles as the bits of singles, in the lower half of each lane."""
@@ -459,7 +504,7 @@ def _registers(*operands: int | Mem) -> list[int]:
     return [operand for operand in operands if not isinstance(operand, Mem)]
 
 
-_EFFECTS = _BORDERS | {"output", "store_all", "assign"}
+_EFFECTS = _BORDERS | {"output", "store_all", "assign", "write", "hold", "accumulate"}
 
 
 def _needed(nodes: Sequence[Node]) -> list[Node]:
@@ -498,15 +543,19 @@ def compile_loop(
 ) -> tuple[Any, float]:
     """The C function f(n, *pointers) that sets outputs[i] = formula(*inputs)[i] for n elements, and about how many instructions it takes for each.
 
-    Types are f16, f32, f64, i32, i64; `compute` is the type in which the formula gets its arguments.
+    Types are f16, bf16, f32, f64, i32, i64, and bool for outputs; `compute` is the type in which the formula gets its arguments.
     """
+    from penstock.ops.native import maths
+
     trace = Trace(fuse, compute)
     values = [trace.add("input", [], compute, (i, t)) for i, t in enumerate(inputs)]
     results = formula(*values)
     for i, (value, stored) in enumerate(zip(results if isinstance(results, (list, tuple)) else [results], outputs, strict=True)):
+        if stored == "bf16":
+            value = maths.to_bfloat16(value)
         trace.add("output", [value], "none", (len(inputs) + i, stored, 0))
     lanes = 64 // (int(compute[1:]) // 8)
-    steps = [lanes * int(t[1:]) // 8 for t in (*inputs, *outputs)]
+    steps = [lanes * (1 if t == "bool" else int(t[-2:]) // 8) for t in (*inputs, *outputs)]
     code = Code(trace, lanes, steps)
     turns = 20 if any(node.name == "loop" for node in code.nodes) else 1
     return function_at(into_memory(code.write()), len(steps)), len(code.nodes) * turns / lanes + len(steps) / 2

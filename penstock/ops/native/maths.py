@@ -12,10 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from penstock.ops.native.vectors import Vec, rounding_of, select
+from penstock.ops.native.vectors import FLOATS, Vec, rounding_of, select
 
 _NEAREST, _FLOOR, _CEIL, _TRUNCATE = 8, 9, 10, 11
-_LN2_HIGH, _LN2_LOW = float.fromhex("0x1.62e42fee00000p-1"), float.fromhex("0x1.a39ef35793c76p-33")
+_LN2 = {
+    "f64": (float.fromhex("0x1.62e42fee00000p-1"), float.fromhex("0x1.a39ef35793c76p-33")),
+    "f32": (float.fromhex("0x1.62e400p-1"), float.fromhex("0x1.7f7d1cf79abcap-20")),
+}
+"""The logarithm of 2 in two parts; a whole number times the first is exact."""
 _HALF_PI = (float.fromhex("0x1.921fb54442d18p+0"), float.fromhex("0x1.1a62633145c07p-54"), float.fromhex("-0x1.f1976b7ed8fbcp-110"))
 """pi/2 in three parts; each product with a whole number is subtracted without rounding it first."""
 _FACTORIALS = [1 / math.factorial(n) for n in range(18)]
@@ -59,17 +63,46 @@ def isinf(x: Vec) -> Vec:
 
 
 def maximum(x: Vec, y: Vec) -> Vec:
-    """NumPy's: NaN if either is."""
-    return select(x != x, x, x.op("max", y))  # the instruction gives its second operand where there is a NaN
+    """NumPy's: NaN if either is; the second of equal zeros."""
+    return _extreme("max", x, y)
 
 
 def minimum(x: Vec, y: Vec) -> Vec:
-    return select(x != x, x, x.op("min", y))
+    return _extreme("min", x, y)
+
+
+def _extreme(name: str, x: Vec, y: Vec) -> Vec:
+    if x.type not in FLOATS:
+        return x.op(name, y)
+    if y.node.name == "constant" and y.node.data and y.node.data == y.node.data:  # the instruction gives its second operand where there is a NaN
+        return y.op(name, x)
+    return _x_where(_NAN, x, x.op(name, y))
+
+
+_NAN, _ZERO = 0x22, 0x100
+"""Classes of numbers, as `fixup` takes them."""
+
+
+def _x_where(classes: int, x: Vec, otherwise: Vec) -> Vec:
+    """x itself in the lanes where it is of that class."""
+    return x.trace.add(f"fixup.{x.type}", [otherwise, x, x.trace.constant(classes, "i" + x.type[1:])], x.type, 0)
 
 
 def clamp(x: Vec, low: float, high: float) -> Vec:
     """NaN stays."""
     return x.like(low).op("max", x.like(high).op("min", x))
+
+
+def to_bfloat16(x: Vec) -> Vec:
+    """The bits of singles rounded to bfloat16, as whole numbers."""
+    bits = x.bits()
+    upper = bits >> 16
+    return select(x != x, upper | 0x40, (bits + ((upper & 1) + 0x7FFF)) >> 16)
+
+
+def rounded(x: Vec, type: str) -> Vec:
+    """Singles rounded to f16 or bf16."""
+    return x.trace.add("round_f16", [x], x.type) if type == "f16" else (to_bfloat16(x) << 16).as_type(x.type)
 
 
 # -- exponential, logarithm ------------------------------------------------------------------------------------------------------
@@ -80,19 +113,21 @@ def exp(x: Vec) -> Vec:
     double = x.type == "f64"
     x = clamp(x, -746.0, 711.0) if double else clamp(x, -104.0, 90.0)
     k = (x * math.log2(math.e)).op("round", data=_NEAREST)
-    r = (x - k * _LN2_HIGH) - k * _LN2_LOW
+    high, low = _LN2[x.type]
+    r = (x - k * high) - k * low
     return horner(r, _FACTORIALS[13 if double else 7 :: -1]).op("scale", k)
 
 
 def expm1(x: Vec) -> Vec:
     """2**k (exp(r) - 1) + (2**k - 1); see `exp`."""
-    double = x.type == "f64"
+    double, given = x.type == "f64", x
     x = clamp(x, -746.0, 711.0) if double else clamp(x, -104.0, 90.0)
     k = (x * math.log2(math.e)).op("round", data=_NEAREST)
-    r = (x - k * _LN2_HIGH) - k * _LN2_LOW
+    high, low = _LN2[x.type]
+    r = (x - k * high) - k * low
     rest = horner(r, _FACTORIALS[14 if double else 8 : 1 : -1]) * (r * r) + r
     half = k - 1  # 2**k itself may be too large
-    return (rest.op("scale", half) + (x.like(1).op("scale", half) - 0.5)) * 2
+    return _x_where(_ZERO, given, (rest.op("scale", half) + (x.like(1).op("scale", half) - 0.5)) * 2)
 
 
 def log(x: Vec) -> Vec:
@@ -105,7 +140,8 @@ def log(x: Vec) -> Vec:
     z = s * s
     rest = horner(z, [2 / n for n in range(25 if x.type == "f64" else 11, 1, -2)]) * z
     half_square = f * f * 0.5
-    return k * _LN2_HIGH - ((half_square - (s * (half_square + rest) + k * _LN2_LOW)) - f)
+    high, low = _LN2[x.type]
+    return k * high - ((half_square - (s * (half_square + rest) + k * low)) - f)
 
 
 def power(x: Vec, y: Vec) -> Vec:
@@ -120,9 +156,10 @@ def power(x: Vec, y: Vec) -> Vec:
     s_rest = (f - s * d - s * (f - (d - 2))) / d
     z = s * s
     high, low = s * 2, s_rest * 2 + s * (z * horner(z, [2 / n for n in range(25, 1, -2)]))
-    base = k * _LN2_HIGH
+    ln2, ln2_rest = _LN2[x.type]
+    base = k * ln2
     total = base + high
-    rest = (base - total + high) + (low + k * _LN2_LOW)  # base is 0 or the larger one
+    rest = (base - total + high) + (low + k * ln2_rest)  # base is 0 or the larger one
     high = total + rest
     low = (total - high) + rest
     product = y * high
@@ -136,7 +173,13 @@ def power(x: Vec, y: Vec) -> Vec:
 
 def log1p(x: Vec) -> Vec:
     u = x + 1
-    return select((u == 0) | isinf(u), log(u), log(u) + (x - (u - 1)) / u)
+    return _x_where(_ZERO, x, select((u == 0) | isinf(u), log(u), log(u) + (x - (u - 1)) / u))
+
+
+def tanh(x: Vec) -> Vec:
+    """e / (e + 2) with e = exp(2 |x|) - 1."""
+    e = expm1(clamp(absolute(x) * 2, 0.0, 45.0 if x.type == "f64" else 30.0))
+    return copysign(e.op("div", e + 2), x)
 
 
 # -- sine, cosine ---------------------------------------------------------------------------------------------------------------
@@ -181,7 +224,7 @@ UFUNCS: dict[Any, Callable[..., Vec]] = {
     np.add: Vec.__add__, np.subtract: Vec.__sub__, np.multiply: Vec.__mul__, np.divide: Vec.__truediv__, np.negative: Vec.__neg__,
     np.absolute: absolute, np.sign: sign, np.copysign: copysign, np.isfinite: isfinite, np.isinf: isinf, np.isnan: lambda x: x != x,
     np.maximum: maximum, np.minimum: minimum, np.floor: round_to(_FLOOR), np.ceil: round_to(_CEIL), np.trunc: round_to(_TRUNCATE), np.rint: round_to(_NEAREST),
-    np.sqrt: lambda x: x.op("sqrt"), np.exp: exp, np.expm1: expm1, np.square: lambda x: x * x, np.power: power, np.log: log, np.log1p: log1p, np.sin: sin, np.cos: cos, np.tan: tan,
+    np.sqrt: lambda x: x.op("sqrt"), np.exp: exp, np.expm1: expm1, np.square: lambda x: x * x, np.power: power, np.log: log, np.log1p: log1p, np.tanh: tanh, np.sin: sin, np.cos: cos, np.tan: tan,
     np.less: Vec.__lt__, np.less_equal: Vec.__le__, np.greater: Vec.__gt__, np.greater_equal: Vec.__ge__, np.equal: Vec.__eq__, np.not_equal: Vec.__ne__,
     np.logical_and: Vec.__and__, np.logical_or: Vec.__or__, np.logical_not: Vec.__invert__, np.bitwise_and: Vec.__and__, np.bitwise_or: Vec.__or__,
 }  # fmt: skip

@@ -6,8 +6,6 @@ keeps alive.
 
 from __future__ import annotations
 
-import ctypes
-from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -15,16 +13,14 @@ import numpy as np
 
 from penstock.ops import native
 from penstock.ops.native import assembler as asm
-from penstock.ops.native.assembler import R8, R9, R10, R11, RAX, RCX, RDI, RDX, RSI, Assembler, Mem
+from penstock.ops.native.assembler import R8, R9, R10, R11, R12, R13, RAX, RBP, RBX, RCX, RDI, RDX, RSI, Assembler, Mem
+from penstock.ops.native.frames import begun, ended, finished, share_out
 
 available = native.available
 
-RBX, RBP, R12, R13 = 3, 5, 12, 13
 _TAIL = 1  # the k register of the elements beyond whole vectors
 _LANES, _BYTES = 16, 64
 
-_PIECE = 1 << 15
-"""Numbers that are worth a thread."""
 _DEPTHS = 8
 """Depths of images for which one table of sums is kept."""
 
@@ -56,7 +52,7 @@ def mix(rows: np.ndarray, out: np.ndarray) -> None:
     def run(start: int, end: int) -> None:
         function(end - start, rows.ctypes.data + start * 32, out.ctypes.data + start * line, width, depth * 4, depth % _LANES)
 
-    _share_out(count, width * depth, run)
+    share_out(count, width * depth, run)
 
 
 def mix_rows(addresses: np.ndarray, share: np.ndarray, columns: Any) -> np.ndarray:
@@ -67,15 +63,6 @@ def mix_rows(addresses: np.ndarray, share: np.ndarray, columns: Any) -> np.ndarr
 def mix_columns(offsets: np.ndarray, share: np.ndarray) -> np.ndarray:
     """Records of columns: the offsets (..., 2) of the left and the right pixel in a row, in bytes, and the share of the latter."""
     return _fields(offsets[..., 0], offsets[..., 1], share)
-
-
-def _share_out(count: int, size: int, run: Callable[[int, int], None]) -> None:
-    """run(start, end) for parts of `count` rows of `size` numbers, on several threads if there are many."""
-    pieces = min(8, count, count * size // _PIECE)
-    if pieces < 2:
-        run(0, count)
-        return
-    native.threads.parallel_for(pieces, lambda i: run(count * i // pieces, count * (i + 1) // pieces))
 
 
 def _length(rest: int) -> int:
@@ -126,7 +113,7 @@ def _mix(has_whole: bool, rest: int) -> Any:
     a.with_number(0, RSI, 32)
     a.with_number(5, RDI, 1)
     a.jump(row, asm.NOT_ZERO)
-    return _ended(a)
+    return ended(a)
 
 
 def _vectors(a: Any, label: int, one: Any) -> None:
@@ -200,7 +187,7 @@ def _unmix(has_whole: bool, rest: int) -> Any:
     a.with_number(0, RSI, 48)
     a.with_number(5, RDI, 1)
     a.jump(row, asm.NOT_ZERO)
-    return _ended(a)
+    return ended(a)
 
 
 # -- weighted sums ------------------------------------------------------------------------------------------------------
@@ -236,14 +223,14 @@ class Sums:
                 block = np.array([items.ctypes.data + start * 16, end - start, depth * 4])
                 function(1, source[1], source[0], target[1] + start * depth * 4, block.ctypes.data, depth % _LANES)
 
-            _share_out(self.count, depth, run)
+            share_out(self.count, depth, run)
             return
         block = np.array([items.ctypes.data, self.count, depth * 4])
 
         def run_lines(start: int, end: int) -> None:
             function(end - start, source[1] + start * source[0], source[0], target[1] + start * target[0], block.ctypes.data, depth % _LANES)
 
-        _share_out(len(lines), self.count * depth, run_lines)
+        share_out(len(lines), self.count * depth, run_lines)
 
 
 @cache
@@ -294,7 +281,40 @@ def _sums(has_whole: bool, rest: int) -> Any:
     a.scalar(asm.ADD, RSI, RDX)
     a.with_number(5, RDI, 1)
     a.jump(line, asm.NOT_ZERO)
-    return _ended(a)
+    return ended(a)
+
+
+# -- lines --------------------------------------------------------------------------------------------------------------
+
+
+def draw_lines(lines: np.ndarray, pixel: int) -> None:
+    """One line after the other: records (address of its first pixel, bytes to the next one, pixels, address of the colour); `pixel`: bytes of a colour."""
+    lines = np.ascontiguousarray(lines[lines[:, 2] > 0])
+    if len(lines):
+        _lines()(len(lines), lines.ctypes.data, 0, 0, 0, pixel)
+
+
+@cache
+def _lines() -> Any:
+    """f(lines, their records, -, -, -, bytes of a pixel)"""
+    a = Assembler()
+    a.set_number(RAX, -1)
+    a.low_bits(RAX, R9)
+    a.mask_from(_TAIL, RAX)
+    line, pixel = range(2)
+    a.label(line)
+    for register, field in ((R10, 0), (RDX, 8), (R11, 16), (RCX, 24)):
+        a.scalar(asm.MOVE, register, Mem(RSI, field))
+    a.vector("load.u8", 0, Mem(RCX), mask=_TAIL, zero=True, length=asm.HALF)
+    a.label(pixel)
+    a.vector("store.u8", 0, Mem(R10), mask=_TAIL, length=asm.HALF)
+    a.scalar(asm.ADD, R10, RDX)
+    a.with_number(5, R11, 1)
+    a.jump(pixel, asm.NOT_ZERO)
+    a.with_number(0, RSI, 32)
+    a.with_number(5, RDI, 1)
+    a.jump(line, asm.NOT_ZERO)
+    return finished(a)
 
 
 # -- copies -------------------------------------------------------------------------------------------------------------
@@ -322,7 +342,7 @@ def laid_out(view: np.ndarray) -> np.ndarray:
     def run(start: int, end: int) -> None:
         _copy()(end - start, addresses.ctypes.data + start * 8, out.ctypes.data + start * width * pixel, width, step, pixel)
 
-    _share_out(len(addresses), width * 4, run)
+    share_out(len(addresses), width * 4, run)
     return out
 
 
@@ -347,38 +367,17 @@ def _copy() -> Any:
     a.with_number(0, RSI, 8)
     a.with_number(5, RDI, 1)
     a.jump(row, asm.NOT_ZERO)
-    return _finished(a)
+    return finished(a)
 
 
 # -- around the loops ---------------------------------------------------------------------------------------------------
 
-_SAVED = ((0x53,), (0x55,), (0x41, 0x54), (0x41, 0x55))  # push rbx, rbp, r12, r13
-_RESTORED = ((0x41, 0x5D), (0x41, 0x5C), (0x5D,), (0x5B,))
-
-
 def _begun(block: bool = False) -> Assembler:
     """Code that begins: registers saved, the mask of the tail set, the bytes of a pixel in whole vectors in R9. `block`: R8 leads to the bytes of a pixel."""
-    a = Assembler()
-    for push in _SAVED:
-        a.raw(*push)
+    a = begun()
     a.set_number(RAX, -1)
     a.low_bits(RAX, R9)
     a.mask_from(_TAIL, RAX)
     a.scalar(asm.MOVE, R9, Mem(R8, 16) if block else R8)
     a.with_number(4, R9, -_BYTES)
     return a
-
-
-def _ended(a: Assembler) -> Any:
-    """The function, for code that was begun by `_begun`."""
-    for pop in _RESTORED:
-        a.raw(*pop)
-    return _finished(a)
-
-
-def _finished(a: Assembler) -> Any:
-    from penstock.ops.native.compiler import into_memory
-
-    a.raw(0xC5, 0xF8, 0x77, 0xC3)  # vzeroupper; ret
-    pointer, number = ctypes.c_void_p, ctypes.c_int64
-    return ctypes.CFUNCTYPE(None, number, pointer, pointer, pointer, pointer, number)(into_memory(a.finish()))

@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from penstock.ops import native
+from penstock.ops.native import address_of
 from penstock.ops.native import assembler as asm
-from penstock.ops.native.assembler import R8, R9, R10, R11, RAX, RCX, RDI, RDX, RSI, Assembler, Mem
+from penstock.ops.native.assembler import R8, R9, R10, R11, RAX, RCX, RDI, RDX, RSI, RSP, Assembler, Mem
 
 _OPS = {np.add: "add", np.multiply: "mul", np.maximum: "max", np.minimum: "min", np.subtract: "sub"}
 _TYPES = {np.dtype(np.float32): "f32", np.dtype(np.float64): "f64", np.dtype(np.int32): "i32", np.dtype(np.int64): "i64"}
@@ -27,17 +28,24 @@ def can_fold(ufunc: Any, dtype: np.dtype) -> bool:
 
 def fold(ufunc: Any, result: np.ndarray, ids: np.ndarray, rows: np.ndarray, *, in_groups: bool = False) -> None:
     """In place. `result` and `rows` are contiguous, of one type and equally wide; ids lie within the result. `in_groups`: equal ids stand together."""
-    ids = np.ascontiguousarray(ids, np.int64)
-    width = rows[0].size if len(rows) else 0
-    if not width:
-        return
-    if ids.min() < 0 or ids.max() >= len(result):  # nothing else would stop the loop from writing there
-        raise IndexError("an id is out of range")
-    lanes = 64 // result.itemsize
+    done = fold_until(ufunc, result, ids, rows, in_groups=in_groups)
+    if done < len(ids):
+        raise IndexError(f"{ids[done]} is no row of {len(result)}")
+
+
+def fold_until(ufunc: Any, result: np.ndarray, ids: np.ndarray, rows: np.ndarray, *, in_groups: bool = False) -> int:
+    """The same up to the first id that names no row of the result; its place, or the number of ids."""
+    count = len(ids)
+    if not rows.size:
+        return count
+    if ids.itemsize < 4 or not ids.flags.c_contiguous:
+        ids = np.ascontiguousarray(ids, np.int64)
+    size = result.itemsize
+    lanes, width = 64 // size, rows.size // count
     is_short = in_groups and width <= lanes
-    function = (_loop_over_groups if is_short else _loop)(_OPS[ufunc], _TYPES[result.dtype])
+    function = (_loop_over_groups if is_short else _loop)(_OPS[ufunc], _TYPES[result.dtype], ids.itemsize)
     rest = width if is_short else width % lanes
-    function(len(ids), ids.ctypes.data, rows.ctypes.data, result.ctypes.data, width * result.itemsize, rest)
+    return count - function(count, address_of(ids), address_of(rows), address_of(result), width * size, rest, len(result))
 
 
 def fold_sorted(ufunc: Any, result: np.ndarray, ids: np.ndarray, rows: np.ndarray) -> None:
@@ -64,14 +72,15 @@ def _begun() -> Assembler:
 
 
 @cache
-def _loop(op: str, type: str) -> Any:
-    """f(n, ids, rows, result, bytes of a row, elements of a row beyond whole vectors)"""
+def _loop(op: str, type: str, id_size: int) -> Any:
+    """f(n, ids, rows, result, bytes of a row, elements of a row beyond whole vectors, rows of the result): how many ids are left, the first being bad."""
     a = _begun()
     a.scalar(asm.MOVE, R10, R8)
     a.with_number(4, R10, -64)  # bytes in whole vectors
-    row, vector, tail = range(3)
+    row, vector, tail, end = range(4)
     a.label(row)
-    a.scalar(asm.MOVE, RAX, Mem(RSI))
+    _next_id(a, id_size)
+    a.jump(end, asm.ABOVE_EQUAL)
     a.scalar(asm.MULTIPLY, RAX, R8)
     a.scalar(asm.ADD, RAX, RCX)
     a.scalar(asm.SUB, R11, R11)
@@ -90,19 +99,19 @@ def _loop(op: str, type: str) -> Any:
     a.vector(f"load.{type}", 1, new, mask=_TAIL, zero=True)
     _combine(a, op, type)
     a.vector(f"store.{type}", 2, old, mask=_TAIL)
-    a.with_number(0, RSI, 8)
+    a.with_number(0, RSI, id_size)
     a.scalar(asm.ADD, RDX, R8)
     a.with_number(5, RDI, 1)
     a.jump(row, asm.NOT_ZERO)
-    a.raw(0xC5, 0xF8, 0x77, 0xC3)  # vzeroupper; ret
+    a.label(end)
     return _function(a)
 
 
 @cache
-def _loop_over_groups(op: str, type: str) -> Any:
+def _loop_over_groups(op: str, type: str, id_size: int) -> Any:
     """The same for rows of at most one vector; the row of the result stays in a register as long as the id does."""
     a = _begun()
-    row, same = range(2)
+    row, same, end, bad = range(4)
 
     def take(id: int) -> None:
         a.scalar(asm.MOVE, R10, id)
@@ -111,10 +120,12 @@ def _loop_over_groups(op: str, type: str) -> Any:
         a.vector(f"load.{type}", 0, Mem(R10), mask=_TAIL, zero=True)
         a.scalar(asm.MOVE, R11, id)
 
-    a.scalar(asm.MOVE, RAX, Mem(RSI))
+    _next_id(a, id_size)
+    a.jump(bad, asm.ABOVE_EQUAL)
     take(RAX)
     a.label(row)
-    a.scalar(asm.MOVE, RAX, Mem(RSI))
+    _next_id(a, id_size)
+    a.jump(end, asm.ABOVE_EQUAL)
     a.scalar(asm.CMP, RAX, R11)
     a.jump(same, asm.ZERO)
     a.vector(f"store.{type}", 0, Mem(R10), mask=_TAIL)
@@ -123,20 +134,33 @@ def _loop_over_groups(op: str, type: str) -> Any:
     a.vector(f"load.{type}", 1, Mem(RDX), mask=_TAIL, zero=True)
     _combine(a, op, type)
     a.vector(f"load.{type}", 0, 2)
-    a.with_number(0, RSI, 8)
+    a.with_number(0, RSI, id_size)
     a.scalar(asm.ADD, RDX, R8)
     a.with_number(5, RDI, 1)
     a.jump(row, asm.NOT_ZERO)
+    a.label(end)
     a.vector(f"store.{type}", 0, Mem(R10), mask=_TAIL)
-    a.raw(0xC5, 0xF8, 0x77, 0xC3)  # vzeroupper; ret
+    a.label(bad)
     return _function(a)
+
+
+def _next_id(a: Assembler, size: int) -> None:
+    """Into RAX, and compared with the number of rows, as unsigned numbers: nothing else would stop the loop from writing anywhere."""
+    a.scalar(asm.MOVE if size == 8 else _MOVE_EXTENDED, RAX, Mem(RSI))
+    a.scalar(asm.CMP, RAX, Mem(RSP, 8))  # the seventh argument
+
+
+_MOVE_EXTENDED = 0x63
+"""An int32 as an int64."""
 
 
 def _function(a: Assembler) -> Any:
     from penstock.ops.native.compiler import into_memory
 
+    a.scalar(asm.MOVE, RAX, RDI)
+    a.raw(0xC5, 0xF8, 0x77, 0xC3)  # vzeroupper; ret
     pointer, number = ctypes.c_void_p, ctypes.c_int64
-    return ctypes.CFUNCTYPE(None, number, pointer, pointer, pointer, number, number)(into_memory(a.finish()))
+    return ctypes.CFUNCTYPE(number, number, pointer, pointer, pointer, number, number, number)(into_memory(a.finish()))
 
 
 def _combine(a: Assembler, op: str, type: str) -> None:

@@ -4,7 +4,7 @@ OpenBLAS shares out products above a small size among threads of its own, which 
 else: from oneDNN's threads, from tiles, from the interpreter. Large products go to oneDNN, whose threads are the only ones that compute
 (one thread budget). Between the two are products that are too small for oneDNN's threads to pay, above all a vector times a matrix; for
 these `alone(kernel)` is the kernel with BLAS kept on the calling thread. It costs half a microsecond. What the user's own NumPy
-code does outside of it is not touched.
+code does outside of it is not touched. LAPACK, which calls BLAS for every few columns, loses more by waking threads than it gains.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def alone(kernel: Callable[..., Any]) -> Callable[..., Any] | None:
         return None
     get, put = functions
 
-    def run(*inputs: Any) -> Any:
+    def run(*inputs: Any, **options: Any) -> Any:
         global _inside, _before
         with _lock:
             if not _inside:
@@ -58,7 +58,7 @@ def alone(kernel: Callable[..., Any]) -> Callable[..., Any] | None:
                     put(1)
             _inside += 1
         try:
-            return kernel(*inputs)
+            return kernel(*inputs, **options)
         finally:
             with _lock:
                 _inside -= 1

@@ -1,0 +1,162 @@
+"""Fractional pooling: pooling over regions of uneven sizes, whose borders are drawn at random, with the gradients.
+
+A sequence of borders has one entry more than there are results along its axis; it begins with 0. With `overlapping`, regions share the cells at their
+borders.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from penstock.errors import InvalidArgumentError, UnimplementedError
+from penstock.ops.kernels.numeric import lowest
+from penstock.ops.philox import PhiloxState, float64_of
+
+# -- borders ----------------------------------------------------------------------------------------------------------
+
+
+def _even_but_one(size: int, out: int, gen: PhiloxState) -> np.ndarray:
+    """Regions of two sizes, in random order."""
+    sizes = [size // out + (i < size % out) for i in range(out)]
+    words = gen.reserve_words(out).words(out).tolist()
+    for i in range(out - 1):
+        other = i + words[i] % (out - i)
+        sizes[i], sizes[other] = sizes[other], sizes[i]
+    return np.cumsum([0, *sizes])
+
+
+def _pseudo_random(size: int, out: int, gen: PhiloxState) -> np.ndarray:
+    """Borders at ceil(ratio * (i + u)) with one random u."""
+    ratio, least = size / out, size // out
+    most = min((least + 2) / ratio - 1, (size + 1 - least) / ratio - (out - 1))
+    words = gen.reserve_words(2).words(2)
+    u = float(float64_of(words[:1], words[1:])[0]) * most
+    return np.array([0, *(math.ceil(ratio * (i + u)) - 1 for i in range(1, out)), size])
+
+
+def borders(size: int, out: int, gen: PhiloxState, pseudo_random: bool) -> np.ndarray:
+    return (_pseudo_random if pseudo_random else _even_but_one)(size, out, gen)
+
+
+def _generator(deterministic: bool, seed: int, seed2: int, state: Any) -> PhiloxState:
+    """The same borders in every step if `deterministic`."""
+    if not deterministic and (seed or seed2):
+        raise InvalidArgumentError("Both seed and seed2 should be 0 if deterministic is false.")
+    if not deterministic:
+        return PhiloxState()
+    if not seed and not seed2:  # random ones, but the same for this node
+        kept = state.__dict__.setdefault("seeds", tuple(np.random.SeedSequence().generate_state(2).tolist()))
+        return PhiloxState(*kept)
+    return PhiloxState(seed, seed2)
+
+
+# -- regions ----------------------------------------------------------------------------------------------------------
+
+
+class _Regions:
+    """The regions of rows and columns, seen through the cells that are as far from their beginnings."""
+
+    def __init__(self, rows: np.ndarray, columns: np.ndarray, shape: Sequence[int], overlapping: bool) -> None:
+        self._axes = []
+        for borders, size in ((rows, shape[1]), (columns, shape[2])):
+            ends = np.minimum(borders[1:] + (1 if overlapping else 0), size)
+            self._axes.append((borders[:-1], ends - borders[:-1]))
+        self.counts = np.multiply.outer(self._axes[0][1], self._axes[1][1])[:, :, None]
+
+    def cells(self) -> Iterator[tuple[Any, Any]]:
+        """Cell by cell, in the order of memory: where the regions that have it stand, and where it is in the images. No place comes twice in one of them."""
+        for distances in itertools.product(*(range(int(lengths.max(initial=0))) for _, lengths in self._axes)):
+            having = [np.flatnonzero(lengths > d) for (_, lengths), d in zip(self._axes, distances, strict=True)]
+            at = [starts[some] + d for (starts, _), some, d in zip(self._axes, having, distances, strict=True)]
+            yield (slice(None), *np.ix_(*having)), (slice(None), *np.ix_(*at))
+
+
+def _pool(x: Any, pooling_ratio: Sequence[float], pseudo_random: bool, overlapping: bool, gen: PhiloxState) -> tuple[np.ndarray, np.ndarray, _Regions, tuple[int, ...]]:
+    """Borders of rows and columns, the regions between them, and the shape of the result."""
+    if x.ndim != 4:
+        raise InvalidArgumentError("tensor_in must be 4-dimensional")
+    for size, ratio in zip(x.shape, pooling_ratio, strict=True):
+        if ratio < 1:
+            raise InvalidArgumentError(f"pooling_ratio cannot be smaller than 1, got: {_number(ratio)}")
+        if size < ratio:
+            raise InvalidArgumentError(f"Pooling ratio is higher than input dimension size for dimension. Input dim size: {size} pooling ratio: {_number(ratio)}")
+    if pooling_ratio[0] != 1 or pooling_ratio[3] != 1:
+        raise UnimplementedError("Fractional pooling is not yet supported on the batch nor channel dimension.")
+    out = [math.floor(size / ratio) for size, ratio in zip(x.shape, pooling_ratio, strict=True)]
+    rows, columns = (borders(x.shape[axis], out[axis], gen, pseudo_random).astype(np.int64) for axis in (1, 2))
+    return rows, columns, _Regions(rows, columns, x.shape, overlapping), (x.shape[0], out[1], out[2], x.shape[3])
+
+
+def _number(ratio: float) -> str:
+    return f"{ratio:g}"
+
+
+def fractional_max_pool(value, *, pooling_ratio, pseudo_random, overlapping, deterministic, seed, seed2, state):
+    """FractionalMaxPool: the largest value of each region, and the borders of rows and columns."""
+    gen = _generator(deterministic, seed, seed2, state)
+    rows, columns, regions, shape = _pool(value, pooling_ratio, pseudo_random, overlapping, gen)
+    y = np.full(shape, lowest(value.dtype), value.dtype)
+    for where, at in regions.cells():
+        y[where] = np.maximum(y[where], value[at])
+    return [y, rows, columns]
+
+
+def fractional_avg_pool(value, *, pooling_ratio, pseudo_random, overlapping, deterministic, seed, seed2, state):
+    """FractionalAvgPool: the mean of each region, and the borders of rows and columns; for integers rounded towards zero."""
+    gen = _generator(deterministic, seed, seed2, state)
+    rows, columns, regions, shape = _pool(value, pooling_ratio, pseudo_random, overlapping, gen)
+    y = np.zeros(shape, value.dtype)
+    for where, at in regions.cells():
+        y[where] += value[at]
+    y = np.trunc(y / regions.counts) if y.dtype.kind in "iu" else y / regions.counts.astype(y.dtype)
+    return [y.astype(value.dtype, copy=False), rows, columns]
+
+
+# -- gradients --------------------------------------------------------------------------------------------------------
+
+
+def _check_borders(name: str, borders: Any, size: int, out: int) -> None:
+    if borders.ndim != 1 or len(borders) != out + 1:
+        raise InvalidArgumentError(f"Given out_backprop shape, expected {name}_pooling_sequence to have one more element than that axis ({out + 1}), got {borders.size}")
+    if np.any(np.diff(borders) < 0) or borders[0] < 0 or borders[-1] > size:
+        raise InvalidArgumentError(f"{name}_pooling_sequence must rise within [0, {size}]")
+
+
+def fractional_max_pool_grad(orig_input, orig_output, out_backprop, row_pooling_sequence, col_pooling_sequence, *, overlapping):
+    """FractionalMaxPoolGrad: the gradient goes to the first maximum of each region."""
+    x, dy = orig_input, out_backprop
+    if x.ndim != 4 or dy.ndim != 4:
+        raise InvalidArgumentError("orig_input and out_backprop must be 4-dimensional")
+    if orig_output.shape != dy.shape:
+        raise InvalidArgumentError("orig_output and out_backprop must have the same shape")
+    _check_borders("row", row_pooling_sequence, x.shape[1], dy.shape[1])
+    _check_borders("col", col_pooling_sequence, x.shape[2], dy.shape[2])
+    dx = np.zeros(x.shape, x.dtype)
+    is_open = np.ones(dy.shape, bool)
+    for where, at in _Regions(row_pooling_sequence, col_pooling_sequence, x.shape, overlapping).cells():
+        hit = (x[at] == orig_output[where]) & is_open[where]
+        is_open[where] &= ~hit
+        dx[at] += np.where(hit, dy[where], dy.dtype.type(0))
+    return dx
+
+
+def fractional_avg_pool_grad(orig_input_tensor_shape, out_backprop, row_pooling_sequence, col_pooling_sequence, *, overlapping):
+    """FractionalAvgPoolGrad: the gradient is shared out evenly over each region, in double precision."""
+    shape, dy = tuple(orig_input_tensor_shape.tolist()), out_backprop
+    if orig_input_tensor_shape.ndim != 1 or len(shape) != 4:
+        raise InvalidArgumentError("original input tensor shape must be 1-dimensional and 4 elements")
+    if dy.ndim != 4:
+        raise InvalidArgumentError("out_backprop must be 4-dimensional")
+    _check_borders("row", row_pooling_sequence, shape[1], dy.shape[1])
+    _check_borders("col", col_pooling_sequence, shape[2], dy.shape[2])
+    dx = np.zeros(shape)
+    regions = _Regions(row_pooling_sequence, col_pooling_sequence, shape, overlapping)
+    shared = dy / regions.counts
+    for where, at in reversed(list(regions.cells())):  # so each cell meets its regions in their order
+        dx[at] += shared[where]
+    return dx.astype(dy.dtype)

@@ -1,0 +1,54 @@
+"""Windows of images around points that may lie near the border: ExtractGlimpse. What lies outside is noise, or zero."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from penstock.errors import InvalidArgumentError
+from penstock.ops.kernels.window import show
+
+
+def extract_glimpse(input: Any, size: Any, offsets: Any, *, centered: bool, normalized: bool, uniform_noise: bool, noise: bytes) -> np.ndarray:
+    """The windows whose middles are at `offsets`: (y, x) from the upper left corner, or with `centered` twice that from the middle of the image."""
+    if uniform_noise and noise != b"uniform":
+        raise InvalidArgumentError("The uniform_noise and noise could not be specified at the same time")
+    if input.ndim != 4:
+        raise InvalidArgumentError(f"input must be 4-dimensional (batch_size, height, width, depth){show(input.shape)}")
+    if size.shape != (2,):
+        raise InvalidArgumentError(f"input must be a vector of size 2 (height, width){show(size.shape)}")
+    if offsets.ndim != 2:
+        raise InvalidArgumentError(f"input must be a matrix{show(offsets.shape)}")
+    if len(offsets) != len(input):
+        raise InvalidArgumentError(f"first dimension should be batch{show(offsets.shape)}")
+    if offsets.shape[1] != 2:
+        raise InvalidArgumentError(f"second dimension should be of size 2 (y,x){show(offsets.shape)}")
+    if min(size) < 0:
+        raise InvalidArgumentError(f"window size must not be negative: {show(size.tolist())}")
+    result = np.empty((len(input), *size.tolist(), input.shape[3]), np.float32)
+    sizes, windows = np.array(input.shape[1:3], np.float32), size.astype(np.float32)
+    at = offsets * sizes if normalized else offsets
+    if centered:
+        at = at / np.float32(2) + sizes / np.float32(2)
+    # Towards zero, as C++ makes integers.
+    for image, glimpse, (top, left) in zip(input, result, np.trunc(at - windows / np.float32(2)).astype(np.int64).tolist(), strict=True):
+        there = [slice(max(first, 0), max(min(first + n, whole), 0)) for first, n, whole in zip((top, left), glimpse.shape, image.shape, strict=False)]
+        here = [slice(s.start - first, s.stop - first) for s, first in zip(there, (top, left), strict=True)]
+        is_inside = all(s.start < s.stop for s in there)
+        if not is_inside or image[tuple(there)].size < glimpse.size:
+            glimpse[...] = _noise(image, glimpse.shape, noise)
+        if is_inside:
+            glimpse[tuple(here)] = image[tuple(there)]
+    return result
+
+
+def _noise(image: np.ndarray, shape: tuple[int, ...], kind: bytes) -> Any:
+    """Zeros, or numbers within the range of the image's: evenly distributed, or with the mean and deviation of each channel."""
+    if kind == b"zero" or not image.size:
+        return 0
+    random = np.random.default_rng()
+    if kind == b"gaussian":
+        numbers = random.standard_normal(shape, np.float32) * image.std((0, 1)) + image.mean((0, 1))
+        return np.clip(numbers, image.min((0, 1)), image.max((0, 1)))
+    return image.min() + random.random(shape, np.float32) * (image.max() - image.min())

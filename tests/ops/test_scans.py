@@ -1,0 +1,41 @@
+"""Running sums, products and log-sum-exps of arrays that are large enough to be taken in another order than NumPy's."""
+
+import numpy as np
+import pytest
+
+import penstock as tf
+from penstock.ops import scans
+
+
+@pytest.mark.parametrize("shape, axis", [((64, 200), 0), ((64, 200), 1), ((6, 70, 30), 1), ((3, 9000), 1), ((20000,), 0)])
+@pytest.mark.parametrize("exclusive", [False, True])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_order_makes_no_difference(monkeypatch, shape, axis, exclusive, reverse):
+    monkeypatch.setattr(scans, "LARGE", 4096)
+    values = np.random.RandomState(0).uniform(0.5, 1.5, shape)
+    start = {np.add: 0, np.multiply: 1, np.logaddexp: -np.inf}
+    with tf.Session() as sess:
+        for ufunc, build in ((np.add, tf.cumsum), (np.multiply, tf.cumprod), (np.logaddexp, tf.math.cumulative_logsumexp)):
+            for dtype in (np.float32, np.float64, np.int32)[: 2 if ufunc is np.logaddexp else 3]:
+                x = values.astype(dtype)
+                got = sess.run(build(tf.constant(x), axis, exclusive=exclusive, reverse=reverse))
+                source = np.flip(x, axis) if reverse else x
+                if exclusive:
+                    first = np.full_like(source.take([0], axis), start[ufunc])
+                    source = np.concatenate([first, source.take(range(shape[axis] - 1), axis)], axis)
+                want = ufunc.accumulate(source, axis, dtype=dtype)
+                want = np.flip(want, axis) if reverse else want
+                assert got.dtype == dtype
+                if ufunc is np.logaddexp:
+                    np.testing.assert_allclose(got, want, rtol=1e-5 if dtype == np.float32 else 1e-12)
+                else:
+                    np.testing.assert_array_equal(got, want)
+
+
+def test_log_sum_exp_of_infinities(monkeypatch):
+    monkeypatch.setattr(scans, "LARGE", 64)
+    x = np.random.RandomState(0).randn(5, 100).astype(np.float32)
+    x[:, 0], x[:2, 1], x[0, 2], x[:3, 3], x[4, 4] = -np.inf, np.inf, np.nan, -np.inf, 1000
+    with tf.Session() as sess, np.errstate(all="ignore"):
+        got = sess.run(tf.math.cumulative_logsumexp(tf.constant(x), 0))
+        np.testing.assert_allclose(got, np.logaddexp.accumulate(x, 0), rtol=1e-5, atol=1e-6)
