@@ -97,6 +97,8 @@ class Repeated:
         except Contradiction:
             return  # the executors for any shape go on
         except Exception:
+            if prepared.runtime.closed:
+                return  # meanwhile
             if spec.enabled:
                 raise
             # The executors for any shape go on.

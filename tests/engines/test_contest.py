@@ -115,15 +115,16 @@ def test_a_program_whose_shapes_keep_changing_leaves_the_compiler_pauses(monkeyp
     monkeypatch.setattr(hot.backend, "is_idle", lambda: True)
     monkeypatch.setattr(hot.backend, "in_background", lambda work: work())
     program, contests = Program(), Contests(eager=False)
-    assert contests.begin(program, "first", None).form is not None
-    waiting = contests.begin(program, "second", None)
+    given = hot.Given([], [], [], ())
+    assert contests.begin(program, "first", given).form is not None
+    waiting = contests.begin(program, "second", given)
     assert waiting.form is None and waiting.choice is None and "second" not in contests  # is asked for again
     Time.now += 5 * hot.PAUSE
-    assert contests.begin(program, "second", None).form is not None
+    assert contests.begin(program, "second", given).form is not None
     assert compiled == ["first", "second"]
     monkeypatch.setattr(hot.backend, "is_idle", lambda: False)
     Time.now += 5 * hot.PAUSE
-    assert contests.begin(program, "third", None).form is None
-    assert Contests(eager=False).begin(program, "first", None).form is not None  # another program's first shape does not wait
+    assert contests.begin(program, "third", given).form is None
+    assert Contests(eager=False).begin(program, "first", given).form is not None  # another program's first shape does not wait
     eager = Contests(eager=True)
-    assert all(eager.begin(program, key, None).form is not None for key in ("a", "b"))
+    assert all(eager.begin(program, key, given).form is not None for key in ("a", "b"))

@@ -22,12 +22,15 @@ from penstock.engines.python.structure import Call, Loop
 from penstock.engines.python.walk import everything
 from penstock.engines.xla.rule import Unsupported, jnp, lax, static, static_ints
 from penstock.engines.xla.series import series_of
+from penstock.engines.xla.sizes import LEAST, Padded, Size, Symbolic, symbolic
 from penstock.graph.ir import Dims, Operation, Tensor
 from penstock.shapes import compatible_dims, dims_of, is_fully_defined
 
 UNTOUCHED, WRITTEN, READ, CLEARED = 0, 1, 2, 3
 MOST_BYTES = 1 << 26
 """Size of a buffer up to which it is worth having."""
+MOST_GROWN = 256
+"""Slots of an array that grows as its data say."""
 MOST_ACCESSES = 50_000
 """Accesses of a loop that are gone through ahead."""
 
@@ -49,6 +52,8 @@ class Array:
         self.clears = clears
         self.identical = identical
         self.adds = adds
+        self.count: Any = None  # of slots, of an array that grows as its data say: then `size` is the room for them
+        self.limit: Size | None = None  # how many of the slots there really are, if there is room to spare
         self.buffer: Any = None
         self.state: Any = np.zeros(size, np.int8)
         self.doubt: Any = None
@@ -59,7 +64,7 @@ class Array:
     def view(self) -> Array:
         """For the body of a loop: the same as far as it is known already."""
         result = Array(self.size, self.dtype, self.dims, self.grows, self.clears, self.identical, self.adds)
-        result.shape, result.has_zeros, result.state = self.shape, self.has_zeros, None
+        result.shape, result.has_zeros, result.state, result.limit = self.shape, self.has_zeros, None, self.limit
         return result
 
     # -- one slot ---------------------------------------------------------------------------------------------------------
@@ -86,17 +91,21 @@ class Array:
             return jnp.zeros((), np.int32) if self.size else self._no_room()
         if self.state is None:
             return index
-        if is_known and isinstance(self.state, np.ndarray):
+        if is_known and isinstance(self.state, np.ndarray) and self.limit is None:
             self.simulate(kind, int(index))
             return index
-        if self.grows:
+        if self.grows and self.count is None:
             raise Unsupported("a TensorArray grows as its data say")
         if not self.size:
             self._no_room()
         state = jnp.asarray(self.state)
-        where = jnp.clip(index, 0, self.size - 1)
+        where = jnp.clip(index, 0, self.size - 1 if self.limit is None else self.limit.number - 1)
         now = lax.dynamic_index_in_dim(state, where, 0, keepdims=False)
         self._doubts((jnp.asarray(index) != where) | self._is_wrong(kind, now))
+        if self.grows and kind == "write":
+            self.count = jnp.maximum(self.count, where.astype(np.int32) + 1)
+        elif self.grows:
+            self._doubts(where >= self.count)
         self.state = lax.dynamic_update_index_in_dim(state, jnp.asarray(self._after(kind), np.int8), where, 0)
         return where
 
@@ -119,6 +128,22 @@ class Array:
         if self.buffer is not None:
             self.buffer = jnp.concatenate([self.buffer, jnp.zeros((size - self.size, *self.buffer.shape[1:]), self.dtype)])
         self.size = size
+
+    def leave_room(self) -> None:
+        """From now on the data say how much of it there is, up to a room."""
+        if self.count is None:
+            assert self.shape is not None
+            room = max(self.size, min(MOST_GROWN, MOST_BYTES // max(1, math.prod(self.shape) * self.dtype.itemsize)))
+            self.count = jnp.asarray(self.size, np.int32)
+            self.resize(room)
+
+    def settle_size(self) -> Size:
+        """How many slots there are, which does not change any more."""
+        if self.limit is None:
+            self.limit = Size(self.count, self.size)
+            self.grows = False
+            self._doubts(self.count < LEAST)
+        return self.limit
 
     def _is_wrong(self, kind: str, state: Any) -> Any:
         if kind == "write":
@@ -158,6 +183,8 @@ class Array:
             raise Unsupported("a TensorArray is read before the shape of its values is known")
         self._accesses("read", indices)
         buffer = self._buffer()
+        if self.limit is not None:
+            return Padded(buffer, {0: self.limit})
         return buffer if list(indices) == list(range(self.size)) else buffer[np.asarray(indices, np.int32)]
 
     def scatter(self, indices: Sequence[int], rows: Any) -> None:
@@ -175,6 +202,8 @@ class Array:
         self.buffer = where.add(rows) if self.adds else where.set(rows)
 
     def _accesses(self, kind: str, indices: Sequence[int]) -> None:
+        if self.count is not None and self.limit is None:
+            raise Unsupported("a TensorArray grows as its data say")
         if self.log is not None:
             self.log.append((self, "other", None))
             if not self.size:
@@ -186,7 +215,8 @@ class Array:
             if self.state is None or len(set(indices)) < len(indices) or min(indices) < 0 or max(indices) >= self.size:
                 raise Unsupported("a TensorArray has something to complain about")
             where = np.asarray(indices, np.int32)
-            self._doubts(jnp.any(self._is_wrong(kind, self.state[where])))
+            wrong = self._is_wrong(kind, self.state[where])
+            self._doubts(jnp.any(wrong if self.limit is None else wrong & (where < self.limit.number)))
             self.state = self.state.at[where].set(self._after(kind))
 
     def concat(self, dims: Dims) -> tuple[Any, np.ndarray]:
@@ -208,10 +238,11 @@ class Array:
         """The array of gradients. In a body it has been made before."""
         found = self.gradients.get(source)
         if found is None:
-            if self.adds or self.shape is None or self.state is None or self.log is not None:
+            if self.adds or self.shape is None or self.state is None or self.log is not None or self.count is not None:
                 raise Unsupported("a TensorArray of gradients in an unusual place")
             self.grows = False
             found = self.gradients[source] = Array(self.size, self.dtype, self.shape, False, True, self.identical, True)
+            found.limit = self.limit
             found.state = (self.state > UNTOUCHED).astype(np.int8)
             found.has_zeros = self.has_zeros
             found.is_inner = self.is_inner
@@ -222,33 +253,54 @@ def array_call(op: Operation, value: Callable[[Tensor], Any], plain: Callable[[T
     """What a node of ARRAY_OPS gives, without flows: they are known by the names of those that went in."""
     kind, attrs = op.type, op.attrs
     if kind == NEW:
-        size = static(plain(op.inputs[0]))
+        given = value(op.inputs[0])
+        limit = given.items[0] if isinstance(given, Symbolic) else None
+        size = static(given if limit is None else limit.room)
         if size.ndim or size < 0:
             raise Unsupported("a TensorArray has something to complain about")
         dims = dims_of(attrs["element_shape"])
         made = Array(int(size), attrs["dtype"].np, dims, attrs["dynamic_size"], attrs["clear_after_read"], attrs["identical_element_shapes"])
         made.is_inner = is_inner
+        made.limit = limit
         return {op.outputs[0]: made}
     array: Array = value(op.inputs[0])
     if kind == GRADIENT:
         return {op.outputs[0]: array.gradient(attrs["source"])}
     if kind == "TensorArraySizeV3":
         if array.grows and not isinstance(array.state, np.ndarray):
-            raise Unsupported("the size of a TensorArray that grows")
-        return {op.outputs[0]: np.asarray(array.size, np.int32)}
+            if array.count is None or array.log is not None or array.is_inner is not is_inner:
+                raise Unsupported("the size of a TensorArray that grows")
+            array.settle_size()
+        return {op.outputs[0]: np.asarray(array.size, np.int32) if array.limit is None else symbolic([array.limit], np.int32, 0)}
     if kind == "TensorArrayWriteV3":
         array.write(plain(op.inputs[1]), plain(op.inputs[2]))
     elif kind == "TensorArrayReadV3":
         return {op.outputs[0]: array.read(plain(op.inputs[1]))}
     elif kind == "TensorArrayGatherV3":
-        return {op.outputs[0]: array.gather(static_ints(plain(op.inputs[1])), dims_of(attrs["element_shape"]))}
+        return {op.outputs[0]: array.gather(_indices(array, value(op.inputs[1])), dims_of(attrs["element_shape"]))}
     elif kind == "TensorArrayScatterV3":
-        array.scatter(static_ints(plain(op.inputs[1])), plain(op.inputs[2]))
+        rows = value(op.inputs[2])
+        array.scatter(_indices(array, value(op.inputs[1])), _all_rows(array, rows) if isinstance(rows, Padded) else plain(op.inputs[2]))
+    elif array.limit is not None:
+        raise Unsupported("parts of a TensorArray with room to spare")
     elif kind == "TensorArrayConcatV3":
         return dict(zip(op.outputs, array.concat(dims_of(attrs["element_shape_except0"]))))
     else:
         array.split(plain(op.inputs[1]), static_ints(plain(op.inputs[2])))
     return {}
+
+
+def _indices(array: Array, indices: Any) -> Sequence[int]:
+    """Known indices; if there is room to spare, those of all slots."""
+    if isinstance(indices, Padded) != (array.limit is not None) or (isinstance(indices, Padded) and not (indices.is_range and indices.axes[0] is array.limit)):
+        raise Unsupported("some of the slots of a TensorArray with room to spare")
+    return range(array.size) if isinstance(indices, Padded) else static_ints(indices)
+
+
+def _all_rows(array: Array, rows: Padded) -> Any:
+    if array.limit is None or rows.axes != {0: array.limit}:
+        raise Unsupported("other rows than those of a TensorArray with room to spare")
+    return rows.value
 
 
 class LoopArrays:
@@ -306,7 +358,7 @@ class LoopArrays:
         for array, view in zip(self.arrays, self._views):
             array.shape = view.shape
         unsure = {number[id(view)] for view, _, where in log if where is None or (not isinstance(where, int) and len(where) < (rounds or 0))}
-        unsure |= {i for i, array in enumerate(self.arrays) if not isinstance(array.state, np.ndarray)}
+        unsure |= {i for i, array in enumerate(self.arrays) if not isinstance(array.state, np.ndarray) or array.limit is not None}
         if rounds is None or rounds * len(log) > MOST_ACCESSES:
             unsure = set(range(len(self.arrays)))
         self.is_sure = [i not in unsure for i in range(len(self.arrays))]
@@ -318,10 +370,10 @@ class LoopArrays:
         sizes = [view.size for view in once if not view.grows]
         self.most = min(sizes, default=None)
         for array, is_sure in zip(self.arrays, self.is_sure):
-            if not is_sure and array.grows:
-                raise Unsupported("a TensorArray grows as its data say")
             if array.shape is None:
                 raise Unsupported("a TensorArray is read before the shape of its values is known")
+            if not is_sure and array.grows:
+                array.leave_room()
 
     # -- as variables of the loop -----------------------------------------------------------------------------------------
 
@@ -356,7 +408,7 @@ def _leaves(array: Array, is_sure: bool) -> Iterable[Any]:
     buffer = array._buffer()
     if is_sure:
         return (buffer,)
-    return (buffer, jnp.asarray(array.state), jnp.zeros((), bool) if array.doubt is None else array.doubt)
+    return (buffer, jnp.asarray(array.state), jnp.zeros((), bool) if array.doubt is None else array.doubt, *((array.count,) if array.grows else ()))
 
 
 def _fill(arrays: list[Array], is_sure: list[bool], values: Sequence[Any]) -> None:
@@ -365,3 +417,5 @@ def _fill(arrays: list[Array], is_sure: list[bool], values: Sequence[Any]) -> No
         array.buffer = next(rest)
         if not sure:
             array.state, array.doubt = next(rest), next(rest)
+            if array.grows:
+                array.count = next(rest)

@@ -23,6 +23,7 @@ import numpy as np
 
 from penstock.engines.onednn import crowd
 from penstock.engines.turns import beside
+from penstock.engines.xla import apart
 from penstock.ops.interrupts import Uninterrupted
 
 log = logging.getLogger("penstock.xla")
@@ -85,6 +86,7 @@ def start() -> Any:
             _set_up_cache(jax)
             _run_at_once(jax)
             _pool = _start_threads(jax)
+            apart.install(jax, lambda: _pool)
     return jax
 
 
@@ -204,7 +206,7 @@ class _Compiler:
             if self.is_closing:
                 return
             try:
-                with beside():
+                with beside(), apart.in_process_of_its_own():
                     function()
             except Exception:
                 log.exception("A region could not be compiled by XLA; it goes on as it is")
@@ -222,7 +224,9 @@ class _Compiler:
         if thread is not None and thread is not threading.current_thread():
             self.work.put(lambda: None)
             with Uninterrupted():
+                apart.interrupt()
                 thread.join(60.0)
+                apart.close()
 
 
 _compiler = _Compiler()

@@ -15,10 +15,10 @@ from penstock.engines.python.code import Cancelled
 from penstock.engines.xla import backend
 from penstock.engines.xla.pace import TooLong, run
 from penstock.engines.xla.program import KNOWN_SIZE, Compiled, Given, Program, dtype_of
+from penstock.engines.xla.streams import Reserved
 from penstock.graph.ir import Tensor
 from penstock.ops.bundles import Bundle, DeviceHeldRef, HeldRef, untied
 from penstock.ops.interrupts import Uninterrupted
-from penstock.ops.random import generator
 from penstock.ops.resource_variables import find_or_create
 from penstock.ops.resources import Ref, ResourceHandle
 
@@ -125,7 +125,7 @@ class DeviceProgram(Program):
         )  # fmt: skip
 
     def _bundle(self, form: Compiled, written: list[Ref], donated: list[Ref]) -> Bundle | None:
-        if form.pace is not None or form.doubtful or not written or written != donated:
+        if form.pace is not None or not written or written != donated:
             return None
         return Bundle(written, self._held, form.pack and form.pack.split)
 
@@ -251,13 +251,7 @@ class DeviceProgram(Program):
 
     def _places(self, form: Compiled) -> list[Any]:
         """Where each stream is now; it moves on by what the program draws."""
-        places = []
-        for node, count in zip(self.streams, form.draws):
-            attrs = node.op.attrs
-            taken = generator(node.fn.state, attrs["seed"], attrs["seed2"]).reserve_outputs(count)
-            counter = taken.counter
-            places.append(np.array([taken.key, counter & 0xFFFFFFFFFFFFFFFF, counter >> 64], np.uint64))
-        return places
+        return list(Reserved(self.streams, form.draws).places)
 
     def _put(self, value: Any) -> Any:
         import jax

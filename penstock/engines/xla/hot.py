@@ -12,9 +12,12 @@ from typing import Any
 import numpy as np
 
 from penstock.engines.xla import backend
-from penstock.engines.xla.device import ALONE, ALONE_IN_A_LIST, Changed, DeviceProgram, Plan, in_one_go
+from penstock.engines.xla.device import ALONE, ALONE_IN_A_LIST, Changed, DeviceProgram, Plan, Seen, in_one_go
 from penstock.engines.xla.pace import TooLong, run
 from penstock.engines.xla.program import MOST_SHAPES, Compiled, Given, Program
+from penstock.engines.xla.sharing import Clients, Halves
+from penstock.engines.xla.streams import Reserved
+from penstock.engines.xla.varying import Padding, Varying, cut
 from penstock.graph import spec
 from penstock.ops.bundles import Bundle, HeldRef, hold, put_raw, untied
 from penstock.ops.resources import Ref
@@ -23,6 +26,10 @@ _HOST, _XLA = "host", "xla"
 PAUSE = 10
 """A program that has been compiled for some shapes is compiled for others only if the compiler has had a pause this many times as long as its work took.
 Where each step brings another shape (lengths of sequences, say), it would take a core, and turns at the interpreter's lock, from all of them."""
+MOST_MET = 64
+"""Combinations of shapes that are known to have come once."""
+MOST_WAITS = 500
+"""Steps for which the trial of one program for many sizes keeps others waiting: its sizes may not come again."""
 _rested_at = 0
 """When the pause is over, in nanoseconds."""
 JAX_ERRORS = (RuntimeError, TypeError)
@@ -41,7 +48,7 @@ class Contest:
     step do to each other shows in whole steps only, which have the last word (`runtime.executor.compiled.Final`).
     """
 
-    __slots__ = ("choice", "form", "python", "ratios", "rest", "turn", "xla")
+    __slots__ = ("choice", "form", "plan", "python", "ratios", "rest", "turn", "xla")
     LOOKS = 3
     RESTS = (200, 2000)
     """Steps between the looks."""
@@ -49,6 +56,7 @@ class Contest:
     def __init__(self) -> None:
         self.choice: str | None = None
         self.form: Compiled | None = None
+        self.plan: Plan | None = None
         self.turn = 0
         self.python = self.xla = float("inf")
         self.ratios: list[float] = []
@@ -99,9 +107,12 @@ class Contest:
 class Contests(dict[Any, Contest]):
     """The contests of a program, by the key of its forms. With `eager`, XLA is compiled at once and wins if it can."""
 
-    def __init__(self, eager: bool) -> None:
+    def __init__(self, eager: bool, has_loops: bool = False) -> None:
         super().__init__()
         self.eager = eager
+        self.varying = Varying(has_loops)
+        self.met: set[Any] = set()  # keys that came once
+        self.waits = 0  # how often a program for many sizes was not begun because of another one
 
     def lost(self, form: Compiled) -> None:
         """Python computes from now on what this form was for."""
@@ -109,10 +120,47 @@ class Contests(dict[Any, Contest]):
             if contest.form is form:
                 contest.give_up()
 
+    def find(self, program: Program, key: Any, rest: tuple, given: Given) -> Contest:
+        """The contest for these shapes, or for many sizes, if they differ from step to step. `rest` is what else there is in a key."""
+        contest = self.get(key)
+        if contest is not None and (contest.form is not None or contest.choice is not None):
+            return contest
+        shapes = [shape for _, shape in given.plain]
+        padding = self.varying.padding(shapes)
+        if padding is not None:
+            other = self._for_many(program, padding, shapes, rest, given)
+            if other.choice is not _HOST or other.ratios:  # else it could not be compiled, or had doubts
+                return other
+        elif contest is None and not self.eager and key not in self.met and len(self.met) < MOST_MET:
+            self.met.add(key)
+            return Contest()  # Python computes: shapes that do not come again are not worth a program
+        return contest or self.begin(program, key, given)
+
+    def _for_many(self, program: Program, padding: Padding, shapes: list[tuple[int, ...]], rest: tuple, given: Given) -> Contest:
+        whole = padding.shapes(shapes)
+        key = (padding, tuple(whole), *rest)
+        contest = self.get(key)
+        if contest is None:
+            contest = self.begin(program, key, given._replace(plain=[(t, s) for (t, _), s in zip(given.plain, whole)], padding=padding))
+        if contest.choice is None and contest.form is None:
+            # Meanwhile one with more room will do, if there is one that has won.
+            for wider in padding.wider():
+                found = self.get((wider, tuple(wider.shapes(shapes)), *rest))
+                if found is not None and found.choice is _XLA:
+                    return found
+        return contest
+
+    def _is_trying(self) -> bool:
+        """Whether another program for many sizes is on trial. They are few, so that the compiler needs no pause between them, but trials do: it takes a core from them."""
+        trying = any(contest.form is not None and contest.choice is None for contest in self.values())
+        self.waits = self.waits + 1 if trying else 0
+        return trying and self.waits < MOST_WAITS
+
     def begin(self, program: Program, key: Any, given: Given) -> Contest:
         """The contest for shapes that have not been there yet."""
         contest = Contest()
-        if self and not self.eager and (time.perf_counter_ns() < _rested_at or not backend.is_idle()):
+        is_resting = time.perf_counter_ns() < _rested_at if given.padding is None else self._is_trying()
+        if self and not self.eager and (is_resting or not backend.is_idle()):
             return contest  # Python computes, and the next step with such shapes asks again
         if len(self) >= MOST_SHAPES or not backend.is_available():
             contest.choice = _HOST
@@ -140,14 +188,14 @@ def _compile(contest: Contest, program: Program, key: Any, given: Given) -> None
         _rested_at = now + PAUSE * (now - start)
 
 
-def _in_range(checks: tuple[tuple[int, int], ...], inputs: Sequence[Any]) -> bool:
+def _in_range(checks: tuple[tuple[Any, ...], ...], inputs: Sequence[Any]) -> bool:
     """Whether all indices are. If not, the host's form reports it."""
-    for position, bound in checks:
+    for position, low, bound in checks:
         indices = inputs[position]
         if indices.size == 1:
-            if not 0 <= indices.item() < bound:
+            if not indices.item() < bound or (low is not None and indices.item() < low):
                 return False
-        elif indices.size and not (0 <= indices.min() and indices.max() < bound):
+        elif indices.size and not (indices.max() < bound and (low is None or low <= indices.min())):
             return False
     return True
 
@@ -160,13 +208,14 @@ class HotProgram(Program):
 
     def __init__(self, *args: Any, eager: bool = False) -> None:
         super().__init__(*args)
-        self.contests = Contests(eager)
+        self.contests = Contests(eager, self.has_loops)
 
     @property
     def is_settled(self) -> bool:
-        """Whether it is known for now who computes it: there is one contest at most, since shapes do not change, and one form has won."""
+        """Whether it is known for now who computes it: there is one contest at most, since shapes do not change, and one form has won; or none, if nobody
+        has called it."""
         contests = self.contests
-        return len(contests) <= 1 and all(contest.choice is not None for contest in contests.values())
+        return len(contests) == bool(contests.met) and all(contest.choice is not None for contest in contests.values())
 
     def __call__(self, ctx: Any, stop: Any, *inputs: Any) -> tuple:
         values = [value.peek() if isinstance(value, Ref) else value for value in inputs]
@@ -175,8 +224,8 @@ class HotProgram(Program):
         except AttributeError:  # a variable without a value
             return self.host(ctx, stop, *inputs)
         contest = self.contests.get(key)
-        if contest is None:
-            contest = self.contests.begin(self, key, Given(list(zip(self.inputs, key)), [], [], ()))
+        if contest is None or contest.form is None:
+            contest = self.contests.find(self, key, (), Given(list(zip(self.inputs, key)), [], [], ()))
         choice = contest.choice
         form = contest.form
         contest.rest -= 1
@@ -196,23 +245,31 @@ class HotProgram(Program):
     def _through_xla(self, form: Any, values: list[Any], stop: Any) -> tuple:
         if self._constants is None:
             self._constants = [a for _, a in self.large]
-        if form.is_wide:
-            with backend.x64():
-                results, _ = self._called(form, values, stop)
-        else:
-            results, _ = self._called(form, values, stop)
-        if form.doubtful and results[-1]:
-            raise Doubt
-        return tuple(
+        given = values if form.padding is None else form.padding.enter(values)
+        reserved = Reserved(self.streams, form.draws)
+        try:
+            if form.is_wide:
+                with backend.x64():
+                    results, _ = self._called(form, given, stop, reserved.places)
+            else:
+                results, _ = self._called(form, given, stop, reserved.places)
+            if form.doubtful and results[-1]:
+                raise Doubt
+        except BaseException:
+            reserved.give_back()
+            raise
+        found = tuple(
             [np.asarray(results[what])[()] if kind == "value" else what for kind, what in form.outputs]
         )
+        return cut(found, form.cuts, len(self.outputs), form.padding, values) if form.cuts else found
 
-    def _called(self, form: Compiled, values: list[Any], stop: Any) -> Any:
+    def _called(self, form: Compiled, values: list[Any], stop: Any, places: list[Any]) -> Any:
+        more = [places] if places else []
         if form.pace is None:
-            return form.call(values, self._constants, [], [])
+            return form.call(values, self._constants, [], [], *more)
         done: list[Any] = []
         try:
-            run(form.call, form.pace, stop, values, self._constants or [], [], [], [], done)
+            run(form.call, form.pace, stop, values, self._constants or [], [], [], more, done)
         except TooLong:
             raise Doubt from None
         return done[0]
@@ -248,7 +305,7 @@ class HotStateProgram(DeviceProgram):
 
     def __init__(self, *args: Any, eager: bool = False) -> None:
         super().__init__(*args)
-        self.contests = Contests(eager)
+        self.contests = Contests(eager, self.has_loops)
 
     def __call__(self, ctx: Any, stop: Any, *inputs: Any) -> tuple:
         contest = self._watched
@@ -282,8 +339,8 @@ class HotStateProgram(DeviceProgram):
         every = (*inputs, *(node.fn(ctx) for node in self.handles))
         seen = self._look(ctx, every, n)
         contest = self.contests.get(seen.key)
-        if contest is None:
-            contest = self.contests.begin(self, seen.key, seen.given)
+        if contest is None or contest.form is None:
+            contest = self.contests.find(self, seen.key, seen.key[1:], seen.given)
         form = contest.form
         if form is None and contest.choice is None:  # being compiled: the more steps are timed, the better Python's time is known
             start = time.perf_counter_ns()
@@ -294,7 +351,7 @@ class HotStateProgram(DeviceProgram):
             self._lost = (ctx.resources.version, [getattr(v, "shape", None) for v in inputs])
         if contest.choice is _HOST or form is None or (form.checks and not _in_range(form.checks, inputs)):
             return self.host(ctx, stop, *inputs)
-        plan = self._planned(ctx, every, seen, form)
+        plan = self._planned(ctx, every, seen, form) if form.padding is None else self._plan_of(contest, ctx, every, seen, form)
         if contest.choice is None:
             return self._trial(contest, plan, ctx, stop, inputs)
         try:
@@ -304,12 +361,26 @@ class HotStateProgram(DeviceProgram):
         self._last = plan
         return results
 
+    def _plan_of(self, contest: Contest, ctx: Any, every: tuple, seen: Seen, form: Compiled) -> Plan:
+        """The plan of a form for many sizes, made once."""
+        plan = contest.plan
+        if plan is None or plan.version != ctx.resources.version or [every[i] for i in plan.variables] != plan.objects:
+            plan = contest.plan = self._planned(ctx, every, seen, form)
+        return plan
+
+    def _run(self, plan: Plan, values: list[Any], stop: Any) -> tuple:
+        form = plan.form
+        results = super()._run(plan, values if form.padding is None else form.padding.enter(values), stop)
+        return cut(results, form.cuts, len(self.outputs), form.padding, values) if form.cuts else results
+
     def _trial(self, contest: Contest, plan: Plan, ctx: Any, stop: Any, inputs: tuple) -> tuple:
         if contest.turn < self.TRIALS and not backend.is_idle():  # the compiler takes a core from Python's form
             return self.host(ctx, stop, *inputs)
         # One form after the other, not in turns: whichever takes over the variables pays for it once.
         start = time.perf_counter_ns()
         if contest.turn < self.TRIALS:
+            if not contest.turn and plan.form.padding is not None:
+                contest.python = float("inf")  # of the same number of steps as XLA's time: sizes differ
             contest.turn += 1
             results = self.host(ctx, stop, *inputs)
             contest.python = min(contest.python, time.perf_counter_ns() - start)
@@ -340,15 +411,31 @@ class HotStateProgram(DeviceProgram):
         return Doubt()
 
     def _dispatch(self, plan: Plan, values: list[Any], stop: Any) -> tuple:
+        if not plan.form.draws:
+            return self._stepped(plan, values, stop, [])
+        reserved = Reserved(self.streams, plan.form.draws)
+        try:
+            return self._stepped(plan, values, stop, [reserved.places])
+        except Changed:  # the host computes
+            reserved.give_back()
+            raise
+
+    def _stepped(self, plan: Plan, values: list[Any], stop: Any, more: list[Any]) -> tuple:
         form = plan.form
         if self._constants is None:
             self._constants = [a for _, a in self.large]
         kept = [self._read(ref) for ref in plan.kept]
         bundle = plan.bundle
         if bundle is not None and bundle.values is not None:
-            with bundle.lock:
-                if bundle.values is not None:
-                    return self._packed(form, self._step(bundle, form, values, kept), plan.refs)
+            clients: Clients | None = bundle.clients
+            if clients is None or not clients.is_crowd(bundle.lock):
+                with bundle.lock:
+                    if bundle.values is not None and (clients is None or not clients.readers):
+                        return self._packed(form, self._step(bundle, form, values, kept, *more), plan.refs)
+            if clients is not None and clients.halves is not None:
+                results = self._in_halves(plan, bundle, clients, clients.halves, (values, self._constants, kept))
+                if results is not None:
+                    return self._packed(form, results, plan.refs)
         for acquire in plan.acquire:
             acquire()
         try:
@@ -357,9 +444,9 @@ class HotStateProgram(DeviceProgram):
             try:
                 self._take_all(plan.donated, backend.array_class(), taken)
                 if form.pace is None:
-                    done += starmap(in_one_go(form.call), ((values, self._constants, kept, taken),))
+                    done += starmap(in_one_go(form.call), ((values, self._constants, kept, taken, *more),))
                 else:
-                    self._run_on(form, stop, values, kept, taken, [], done)
+                    self._run_on(form, stop, values, kept, taken, more, done)
                 results, new = done[0]
                 # What was fed may change when the step is over, and errors belong to it.
                 results = [np.asarray(v)[()] for v in results]
@@ -393,11 +480,62 @@ class HotStateProgram(DeviceProgram):
                 release()
         return self._packed(form, results, plan.refs)
 
+    def _bundle(self, form: Compiled, written: list[Ref], donated: list[Ref]) -> Bundle | None:
+        bundle = super()._bundle(form, written, donated)
+        if bundle is not None and form.in_halves is not None:
+            bundle.clients = Clients(form.in_halves)
+        return bundle
+
+    def _in_halves(self, plan: Plan, bundle: Bundle, clients: Clients, halves: Halves, given: tuple[list[Any], ...]) -> list[Any] | None:
+        """A step beside those of other threads; None if the variables have their values, so that nothing has happened."""
+        with bundle.lock:
+            state = bundle.values
+            if state is None:
+                return None
+            clients.readers += 1
+        results: list[Any] | None = None
+        carried: tuple[list[Any], ...] = ()
+        try:
+            carried = halves.first(*given, state)
+        finally:
+            with bundle.lock:
+                clients.readers -= 1
+                now = bundle.values
+                if carried and now is not None:
+                    results, bundle.values = halves.second(*given, now, *carried)
+                    bundle.values[0].block_until_ready()
+        if results is None:  # somebody has asked for a variable meanwhile
+            results = self._second_half(plan, bundle, halves, given, carried)
+        return [np.asarray(v)[()] for v in results]
+
+    def _second_half(self, plan: Plan, bundle: Bundle, halves: Halves, given: tuple[list[Any], ...], carried: tuple[list[Any], ...]) -> list[Any]:
+        for acquire in plan.acquire:
+            acquire()
+        try:
+            taken: list[Any] = []
+            try:
+                self._take_all(plan.donated, backend.array_class(), taken)
+                results, new = halves.second(*given, taken, *carried)
+                new[0].block_until_ready()
+                bundle.tie(new)
+            except BaseException:
+                for ref, value in zip(plan.donated, taken):
+                    hold(ref, value)
+                raise
+        finally:
+            for release in plan.release:
+                release()
+        return results
+
     def _step(self, bundle: Bundle, form: Compiled, *args: Any) -> list[Any]:
         results = super()._step(bundle, form, *args)
         for value in (bundle.values or ())[:1]:
             value.block_until_ready()
-        return [np.asarray(v)[()] for v in results]
+        results = [np.asarray(v)[()] for v in results]
+        if form.doubtful and results[-1]:  # variables are what they were
+            self.contests.lost(form)
+            raise Doubt
+        return results
 
     def _take_all(self, refs: list[Ref], array: type, taken: list[Any]) -> None:
         taken += map(untied, refs)

@@ -365,7 +365,7 @@ def while_loop(first: tuple, stacks: dict[Tensor, Stacked], cond: Callable[[tupl
         new = [jnp.asarray(joined(mine[handle].blocks)) for handle in left]
         return done + 1, carry, tuple(lax.dynamic_update_index_in_dim(b, v, done, 0) for b, v in zip(buffers, new))
 
-    empty = tuple(jnp.zeros((room, *block.shape), block.dtype) for block in left.values())
+    empty = tuple(_unwritten((room, *block.shape), block.dtype) for block in left.values())
     done, last, buffers = lax.while_loop(goes_on, step, (jnp.zeros((), np.int32), first, empty))
     doubt = cond(last)
     for block in blocks.values():
@@ -373,6 +373,12 @@ def while_loop(first: tuple, stacks: dict[Tensor, Stacked], cond: Callable[[tupl
     for handle, buffer in zip(left, buffers):
         stacks[handle].push(Unsure(buffer, done))
     return last, doubt
+
+
+def _unwritten(shape: tuple[int, ...], dtype: Any) -> Any:
+    """Room that nobody reads before it is written."""
+    make = getattr(jax.lax, "empty", None)  # since JAX 0.7
+    return jnp.zeros(shape, dtype) if make is None else make(shape, dtype)
 
 
 def counted_loop(

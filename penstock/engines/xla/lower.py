@@ -6,7 +6,9 @@ computed from shapes never become part of the program.
 
 from __future__ import annotations
 
+import functools
 import math
+import operator
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -17,7 +19,7 @@ from penstock.engines.python.arrays import ARRAY_OPS
 from penstock.engines.python.expressions import needed_inputs
 from penstock.engines.python.structure import Assign, Branch, Call, Loop
 from penstock.engines.python.walk import everything, reads
-from penstock.engines.xla import series
+from penstock.engines.xla import padded, series
 from penstock.engines.xla.arrays import Access, Array, LoopArrays, array_call
 from penstock.engines.xla.loops import (
     STACK_OPS,
@@ -34,14 +36,26 @@ from penstock.engines.xla.loops import (
     while_loop,
     work_of,
 )
-from penstock.engines.xla.rule import Dynamic, Unsupported, Var, find_rule, jnp, lax, static_ints
+from penstock.engines.xla.rule import (
+    DOUBTS,
+    Dynamic,
+    Unsupported,
+    Var,
+    find_rule,
+    jnp,
+    lax,
+    static,
+    static_ints,
+    within,
+)
+from penstock.engines.xla.sizes import Padded, Symbolic, is_padded
 from penstock.graph.bind import input_ranges
 from penstock.graph.ir import Operation, Tensor
 
 FOLD = 1 << 16
 """Elements up to which a value that is known when compiling is computed then; larger ones are made by the program."""
 
-WRITTEN_OUT = 400
+WRITTEN_OUT = 1000
 """Statements that a loop may become if all of its rounds are written one after another."""
 
 PASSES_VARS = frozenset(("Identity", "Enter", "Switch", "RefIdentity"))
@@ -60,20 +74,24 @@ STREAMS = frozenset(("RandomUniform", "RandomStandardNormal", "TruncatedNormal",
 """Ops that go on with a stream of random numbers from step to step: where they are in it is an argument of the program."""
 
 
-INDEXED: dict[str, tuple[int, Callable[[list[Any], dict[str, Any]], int]]] = {
-    "SparseSoftmaxCrossEntropyWithLogits": (1, lambda args, attrs: args[0].shape[-1]),
-    "Gather": (1, lambda args, attrs: args[0].shape[0]),
-    "ResourceGather": (1, lambda args, attrs: args[0].shape[attrs.get("batch_dims", 0)]),
+INDEXED: dict[str, tuple[int, int | None, Callable[[list[Any], dict[str, Any]], int]]] = {
+    "SparseSoftmaxCrossEntropyWithLogits": (1, 0, lambda args, attrs: _sizes(args[0])[-1]),
+    "Gather": (1, 0, lambda args, attrs: args[0].shape[0]),
+    "GatherV2": (1, 0, lambda args, attrs: args[0].shape[int(static(args[2]))]),
+    "ResourceGather": (1, 0, lambda args, attrs: args[0].shape[attrs.get("batch_dims", 0)]),
+    **dict.fromkeys((f"UnsortedSegment{how}" for how in ("Sum", "Prod", "Max", "Min")), (1, None, lambda args, attrs: int(static(args[2])))),
 }
-"""Ops whose kernel reports an index out of range: which argument has the indices, and what their bound is. A program can hold them if the indices come
-from outside and are looked at before it starts."""
+"""Ops whose kernel reports an index out of range: which argument has the indices, the least one (None: any), and what bounds them. If the indices come from
+outside, they are looked at before the program starts; if not, it finds out itself, and a wrong one is a reason to doubt its results."""
 
-
-HARMLESS: dict[str, Callable[[np.ndarray], Any]] = {
+HARMLESS: dict[str, Callable[[Any], Any]] = {
     **dict.fromkeys(("Div", "TruncateDiv", "FloorDiv", "FloorMod", "Mod", "TruncateMod"), lambda y: y != 0),
     "Pow": lambda y: y >= 0,
 }
 """Ops whose kernel complains about the second operand only: what is all right with it."""
+
+DOUBTFUL = frozenset((*INDEXED, *HARMLESS, "Slice", "StridedSlice", "StridedSliceGrad", "TensorStridedSliceUpdate", "TensorArrayV3"))
+"""Ops that may be a reason for doubt inside of control flow."""
 
 
 class Counting:
@@ -101,11 +119,14 @@ class Tracer:
         self.root = root
         self.streams = streams or {}
         self.drawn: dict[Operation, int] = {}
+        self.round: Any = None  # of the loop around it, for what it draws
         self.looks: set[Tensor] | None = None  # inputs that can be looked at before the program starts; None: nobody reports anything
-        self.checks: list[tuple[Tensor, int]] = []
+        self.checks: list[tuple[Tensor, int | None, int]] = []
         self.doubts: list[Any] | None = None  # conditions under which the program's results are worth nothing; None: nobody would look
         self.rounds: Counting | None = None  # set if loops must end when `left` says so
         self.is_inside = False
+        self.stacked: dict[Tensor, Any] = {}  # the padded axes of what is on each stack, or what its numbers are
+        self.room: int | None = None  # of what has room to spare: loops run as often, most likely
         self.left: Any = None  # rounds that loops may still run; below 0 when one had to end before it was over
 
     def value(self, tensor: Tensor) -> Any:
@@ -130,7 +151,20 @@ class Tracer:
     def plain(self, tensor: Tensor) -> Any:
         """The value, read if it is a variable."""
         value = self.value(tensor)
+        if isinstance(value, Symbolic):
+            return value.traced()
+        if isinstance(value, Padded):
+            raise CannotLower(tensor.op, "an array with room to spare in an unusual place")
         return value.value if isinstance(value, Var) else value
+
+    def raw(self, tensor: Tensor, axes: dict[int, Any]) -> Any:
+        """The value, whose padded axes have to be these."""
+        value = self.value(tensor)
+        if not axes:
+            return self.plain(tensor)
+        if not isinstance(value, Padded) or value.axes != axes:
+            raise CannotLower(tensor.op, "a loop variable of several sizes")
+        return value.value
 
     # -- calls ------------------------------------------------------------------------------------------------------------
 
@@ -138,7 +172,7 @@ class Tracer:
         op: Operation = node.op
         if op.type in STACK_OPS:
             try:
-                found = stack_call(op, self.value, self.plain)
+                found = self._stack(op)
             except Unsupported as reason:
                 raise CannotLower(op, str(reason)) from None
             if found is not None:
@@ -169,8 +203,22 @@ class Tracer:
             if not isinstance(value, Var) and value.dtype != tensor.dtype.base_dtype.np:
                 raise CannotLower(op, f"its rule gave {value.dtype} for {tensor.dtype.base_dtype.name}")
             self.env[tensor] = value
-        if results:
+        if results and not is_padded((*values, *results)):
             series.follow(node, values, results[0])
+
+    def _stack(self, op: Operation) -> Any:
+        """What a node of a stack gives. Sizes of what is on one are the same for all of it."""
+        found = stack_call(op, self.value, lambda t: v.value if isinstance(v := self.value(t), Padded) else self.plain(t))
+        if op.type != "StackV2":
+            handle = self.root(op.inputs[0])
+            if op.type == "StackPushV2":
+                pushed = self.value(op.inputs[1])
+                what = pushed.axes if isinstance(pushed, Padded) else pushed.items if isinstance(pushed, Symbolic) else {}
+                if self.stacked.setdefault(handle, what) != what:
+                    raise Unsupported("values of several sizes on one stack")
+            elif what := self.stacked.get(handle):
+                found = Padded(found, what) if isinstance(what, dict) else Symbolic(what, found.dtype, found.ndim)
+        return found
 
     def _array(self, op: Operation) -> None:
         try:
@@ -206,21 +254,34 @@ class Tracer:
             if not arg.is_ref and opdef.inputs and not _takes_resource(op, start, stop):
                 part = [v.value if isinstance(v, Var) else v for v in part]
             args.append(part if is_list else part[0])
-        if self.looks is not None and rule.may_raise(op.attrs) and not _is_harmless(op, args):
-            if op.type not in INDEXED:
-                raise Unsupported("its kernel reports bad data, which a program cannot")
-            self._check_indices(op, args)
-        found = rule.fn(*args, **{name: op.attrs[name] for name in rule.attrs})
+        token = DOUBTS.set(self.doubts)
+        try:
+            if self.looks is not None and rule.may_raise(op.attrs) and not _is_harmless(op, args):
+                if op.type in INDEXED:
+                    self._check_indices(op, args)
+                elif op.type in HARMLESS and self.doubts is not None and not is_padded(args[1:]):
+                    self.doubts.append(jnp.any(~HARMLESS[op.type](args[1])))
+                else:
+                    raise Unsupported("its kernel reports bad data, which a program cannot")
+            run = functools.partial(rule.fn, **{name: op.attrs[name] for name in rule.attrs})
+            if is_padded(values):
+                return padded.call(op, args, run)
+            found = run(*args)
+        finally:
+            DOUBTS.reset(token)
         if opdef.plain_output:
             return [found]
         return [] if found is None else list(found)
 
     def _check_indices(self, op: Operation, args: list[Any]) -> None:
-        position, bound = INDEXED[op.type]
+        position, low, bound = INDEXED[op.type]
         tensor = self.root(op.inputs[position])
-        if self.looks is None or tensor not in self.looks:
-            raise Unsupported("its indices are computed inside of the program, where nobody could report a wrong one")
-        self.checks.append((tensor, bound(args, op.attrs)))
+        if self.looks is not None and tensor in self.looks:
+            self.checks.append((tensor, low, bound(args, op.attrs)))
+        else:
+            indices = args[position]
+            each = series.series_of(indices)
+            within(indices if each is None else each, low, bound(args, op.attrs))
 
     def _draw(self, op: Operation, values: list[Any]) -> Any:
         from penstock.engines.xla import philox
@@ -228,9 +289,20 @@ class Tracer:
         place = self.streams[op]
         stream = philox.Stream(place[0], place[1], place[2])
         shape = static_ints(values[0])
+        if values[0].ndim != 1 or min(shape, default=0) < 0:
+            raise Unsupported("no shape")
         self.drawn[op] = math.prod(shape)
+        if self.round is not None:  # each round goes on where the last one ended
+            stream = stream.skip(self.round * np.uint64(self.drawn[op] * philox.RESERVED_PER_OUTPUT))
         dtype = op.outputs[0].dtype.np
         if op.type == "RandomUniformInt":
+            if _is_known(values[1:]):
+                if values[1] >= values[2]:
+                    raise Unsupported("an empty range")
+            elif self.looks is not None:
+                if self.doubts is None:
+                    raise Dynamic
+                self.doubts.append(jnp.reshape(values[1] >= values[2], ()))
             return philox.uniform_int(stream, shape, values[1], values[2], dtype)
         draw = {"RandomUniform": philox.uniform, "RandomStandardNormal": philox.normal, "TruncatedNormal": philox.truncated_normal}
         return draw[op.type](stream, shape, dtype)
@@ -245,13 +317,18 @@ class Tracer:
             return
         merges = merged(statement)
         counts = self.rounds is not None and _has_loops([statement])
+        doubts = self._may_doubt([statement])
+        reasons: list[Any] = []  # there may turn out to be none
 
         def side(block: list) -> Body:
             def run(carry: tuple, known: tuple, stacks: dict[Tensor, Stacked]) -> tuple:
                 tracer = self.inner(self.left if counts else None)
                 tracer.env.update(stacks)
                 tracer.run(block)
-                return (*(jnp.asarray(tracer.plain(t)) for t in merges), *([tracer.left] if counts else ()))
+                if tracer.doubts and not doubts:
+                    raise Unsupported("a doubt that does not come out of a branch")
+                reasons.extend(tracer.doubts or ())
+                return (*(jnp.asarray(tracer.plain(t)) for t in merges), *([_any(tracer.doubts)] if doubts else ()), *([tracer.left] if counts else ()))
 
             return run
 
@@ -264,31 +341,53 @@ class Tracer:
         if counts:
             self.left = found[-1]
             found = found[:-1]
+        if doubts:
+            if reasons and self.doubts is not None:
+                self.doubts.append(found[-1])
+            found = found[:-1]
         self.env.update(zip(merges, found, strict=True))
+
+    def _may_doubt(self, block: list) -> bool:
+        """Whether a block inside of control flow may have a reason for doubt, which has to come out of there."""
+        return self.doubts is not None and any(isinstance(s, Call) and s.node.op.type in DOUBTFUL for s in everything(block))
 
     def inner(self, left: Any = None) -> Tracer:
         """A tracer for statements inside of one: what it finds is not known here."""
         tracer = Tracer(dict(self.env), self.root)
         tracer.looks = self.looks
         tracer.checks = self.checks
+        tracer.doubts = None if self.doubts is None else []
         tracer.rounds = self.rounds
         tracer.left = left
+        tracer.room = self.room
+        tracer.stacked = self.stacked
         tracer.is_inside = True
         return tracer
 
-    def loop(self, statement: Loop) -> None:
+    def loop(self, statement: Loop, by_rounds: bool = False) -> None:
+        """`by_rounds`: each round has its own shapes, so that it has to be known how many there are."""
         handles = stacks_in(statement, self.root)
         try:
             arrays = LoopArrays(statement, self.root, self.env)
         except Unsupported as reason:
             raise CannotLower(statement.loop_cond.op, str(reason)) from None
-        rounds = known_rounds(statement, self.root, self.env) if handles or arrays else None
-        if handles and rounds is None and self.doubts is None:
+        draws = {s.node.op: self.streams[s.node.op] for s in statement.body if isinstance(s, Call) and s.node.op in self.streams}
+        rounds = known_rounds(statement, self.root, self.env) if handles or arrays or by_rounds or draws else None
+        if draws and rounds is None:
+            raise CannotLower(statement.loop_cond.op, "how often the loop runs is not known, and it draws random numbers")
+        if handles and rounds is None and (self.doubts is None or self.is_inside):
             raise CannotLower(statement.loop_cond.op, "how often the loop runs is not known, and it needs stacks", True)
         known = list(rounds.values) if rounds is not None else []
         carried = [(merge.op.outputs[0], start, next_) for merge, start, next_ in statement.carried if merge.op.outputs[0] not in known]
         merges = [tensor for tensor, _, _ in carried]
-        first = tuple(jnp.asarray(self.plain(start), t.dtype.base_dtype.np) for t, start, _ in carried)
+        axes = {t: v.axes for t, start, _ in carried if isinstance(v := self.value(start), Padded)}
+        first = tuple(self.value(start).value if t in axes else jnp.asarray(self.plain(start), t.dtype.base_dtype.np) for t, start, _ in carried)
+        n = len(first)
+        doubts = self._may_doubt([statement])
+        if doubts:  # one more variable, behind the loop's own
+            first = (*first, jnp.zeros((), bool))
+        n_own = len(first)
+        reasons: list[Any] = []  # there may turn out to be none
         # Loops inside go on with what this one has left: it is one more of its variables.
         counts_inside = self.rounds is not None and _has_loops(statement.body)
         if self.rounds is not None and (_has_loops(statement.cond) or self.left is None):
@@ -296,13 +395,14 @@ class Tracer:
 
         def inner(carry: tuple, others: Iterable[tuple[Tensor, Any]] = (), left: Any = None) -> Tracer:
             tracer = self.inner(left)
-            tracer.env.update(zip(merges, carry))
+            tracer.env.update((t, Padded(v, axes[t]) if t in axes else v) for t, v in zip(merges, carry))
             tracer.env.update(others)
             tracer.run(statement.cond)
             return tracer
 
         def goes_on(carry: tuple) -> Any:
-            return jnp.reshape(inner(carry).plain(statement.again), ())
+            again = jnp.reshape(inner(carry).plain(statement.again), ())
+            return again & ~carry[n] if doubts else again
 
         def one(
             carry: tuple, left: Any, values: tuple = (), stacks: dict[Tensor, Stacked] | None = None, log: list[Access] | None = None
@@ -312,12 +412,22 @@ class Tracer:
                     series.note(value, rounds.values[tensor] if rounds is not None else None)
                 tracer = inner(carry, zip(known, values), left)
                 tracer.env.update(stacks or {})
+                if draws:
+                    tracer.streams = draws
+                    tracer.round = values[len(known)] if len(values) > len(known) else np.uint64(0)
                 if log is not None:
                     arrays.attempt(tracer.env, log)
                 elif arrays:
-                    arrays.enter(tracer.env, carry[len(merges) :])
+                    arrays.enter(tracer.env, carry[n_own:])
                 tracer.run(statement.body)
-            new = tuple(jnp.asarray(tracer.plain(next_)) for _, _, next_ in carried)
+            if rounds is not None:
+                self.drawn.update((op, rounds.number * tracer.drawn.get(op, 0)) for op in draws)
+            new = tuple(jnp.asarray(tracer.raw(next_, axes.get(t, {}))) for t, _, next_ in carried)
+            if doubts:
+                new = (*new, carry[n] | _any(tracer.doubts))
+                reasons.extend(tracer.doubts or ())
+            elif tracer.doubts:
+                raise Unsupported("a doubt that does not come out of a loop")
             return (*new, *(arrays.leave() if arrays and log is None else ())), tracer.left
 
         def body(carry: tuple, values: tuple = (), stacks: dict[Tensor, Stacked] | None = None) -> tuple:
@@ -331,26 +441,35 @@ class Tracer:
             if arrays:
                 self._try(arrays, rounds, first, stacks, one)
                 first = (*first, *arrays.first())
-            if not handles and not (arrays and rounds is not None):
+            if not handles and rounds is None:
                 last = self._while(statement, first, goes_on, one, counts_inside)
             else:
                 if counts_inside:
                     first = (*first, self.left)
                 if rounds is None:
-                    last, doubt = while_loop(first, stacks, goes_on, body, arrays.most)
+                    last, doubt = while_loop(first, stacks, goes_on, body, arrays.most or self.room)
                     assert self.doubts is not None
                     self.doubts.append(doubt)
                 else:
-                    last = self._rounds(rounds, stacks, first, body, len(list(everything(statement.body))))
+                    each = tuple(rounds.values.values())
+                    if draws:
+                        each = (*each, np.arange(rounds.number, dtype=np.uint64))
+                    last = self._rounds(rounds.number, each, stacks, first, body, len(list(everything(statement.body))))
                 if counts_inside:
                     self.left = last[-1]
         except TypeError as error:
+            if rounds is None and not handles and not arrays and not by_rounds:
+                self.loop(statement, True)
+                return
             raise CannotLower(statement.loop_cond.op, f"a loop variable changes its shape: {error}") from None
         except Unsupported as reason:
             raise CannotLower(statement.loop_cond.op, str(reason)) from None
-        self.env = inner(last, rounds.last.items() if rounds is not None else ()).env
+        after = inner(last, rounds.last.items() if rounds is not None else ())
+        self.env = after.env
+        if self.doubts is not None:
+            self.doubts += [*([last[n]] if reasons else ()), *(after.doubts or ())]
         if arrays:
-            arrays.end(last[len(merges) :])
+            arrays.end(last[n_own:])
             try:
                 self._settle(arrays.arrays)
             except Unsupported as reason:
@@ -390,21 +509,20 @@ class Tracer:
         rounds = known_rounds(statement, self.root, self.env)
         return rounds is not None and rounds.number * work <= most
 
-    def _rounds(self, rounds: Rounds, stacks: dict[Tensor, Stacked], first: tuple, body: Body, size: int) -> tuple:
+    def _rounds(self, number: int, known: tuple, stacks: dict[Tensor, Stacked], first: tuple, body: Body, size: int) -> tuple:
         """A loop whose rounds are known: as a scan, or written out if that is not too long and the rounds differ in more than numbers."""
         last = first
-        known = tuple(rounds.values.values())
-        is_short = rounds.number * size <= WRITTEN_OUT
-        if rounds.number > 1 or (rounds.number and not is_short):
+        is_short = number * size <= WRITTEN_OUT
+        if number > 1 or (number and not is_short):
             before = {handle: list(stack.blocks) for handle, stack in stacks.items()}
             try:
-                return scan(rounds.number, first, known, stacks, body)
+                return scan(number, first, known, stacks, body)
             except (TypeError, Unsupported, CannotLower):
                 if not is_short:
                     raise
                 for handle, blocks in before.items():
                     stacks[handle].blocks = blocks
-        for i in range(rounds.number):
+        for i in range(number):
             last = body(last, tuple(values[i] for values in known), stacks)
         return last
 
@@ -423,7 +541,7 @@ def run_in_pieces(tracer: Tracer, block: list, outputs: list[Tensor], size: int)
         tracer.run(block[start:stop])
         if stop < len(block):
             env = tracer.env
-            live = [t for t, v in env.items() if last.get(t, -1) >= stop and not isinstance(v, (Var, Stacked, Array, np.ndarray, np.generic))]
+            live = [t for t, v in env.items() if last.get(t, -1) >= stop and not isinstance(v, (Var, Stacked, Array, Padded, Symbolic, np.ndarray, np.generic))]
             env.update(zip(live, lax.optimization_barrier(tuple(env[t] for t in live))))
 
 
@@ -431,6 +549,14 @@ def merged(statement: Branch) -> list[Tensor]:
     """What both sides of a branch give a value to."""
     yes = {s.node.op for s in statement.yes if isinstance(s, Assign)}
     return [t for s in statement.no if isinstance(s, Assign) and s.node.op in yes for t in s.node.op.outputs]
+
+
+def _sizes(value: Any) -> tuple[int, ...]:
+    return value.value.shape if isinstance(value, Padded) else value.shape
+
+
+def _any(doubts: list[Any] | None) -> Any:
+    return functools.reduce(operator.or_, doubts) if doubts else jnp.zeros((), bool)
 
 
 def _has_loops(block: list) -> bool:

@@ -9,8 +9,11 @@ written is donated, so that XLA updates it in place. `device` has the programs o
 
 from __future__ import annotations
 
+import hashlib
 import math
+import weakref
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,6 +27,9 @@ from penstock.engines.xla.pace import STUCK, UNFINISHED, Pace
 from penstock.engines.xla.packs import Pack
 from penstock.engines.xla.rule import REPORTS, Var
 from penstock.engines.xla.segments import Segment
+from penstock.engines.xla.sharing import Halves, halves
+from penstock.engines.xla.sizes import Padded, Size, Symbolic
+from penstock.engines.xla.varying import Cuts, Padding
 from penstock.graph.ir import Tensor
 from penstock.shapes import compatible_dims
 
@@ -42,12 +48,13 @@ SHORT, SHORT_ON_DEVICE = 1 << 26, 1 << 36
 
 class Given(NamedTuple):
     """What a program is compiled for: (input, shape) of values, (input, array) of values that it may count on, (input, shape or None, type,
-    declared shape) of variables, and which of these are the same."""
+    declared shape) of variables, which of these are the same, and which sizes there is room for."""
 
     plain: list[tuple]
     known: list[tuple]
     variables: list[tuple]
     aliases: tuple[int, ...]
+    padding: Padding | None = None
 
 
 class Compiled(NamedTuple):
@@ -58,7 +65,8 @@ class Compiled(NamedTuple):
     random numbers each stream gives; `checks`, which inputs hold indices, and their bounds. `doubtful`: the last result says whether to throw all of them
     away and compute on the host. `is_wide`: it has to be called within `backend.x64()`, because of
     64-bit values from the host, or because it is a function of jax.jit's. `pace`: it has loops that may run for long, and is called by `pace.run`.
-    `pack`: how the variables that it updates come and go, if not one by one.
+    `pack`: how the variables that it updates come and go, if not one by one. `padding`: it takes many sizes, and `cuts` says which results have to be cut.
+    `in_halves`: makes the halves in which steps of several threads run.
     """
 
     call: Callable[..., Any]
@@ -66,11 +74,14 @@ class Compiled(NamedTuple):
     written: tuple[int, ...]
     outputs: tuple[tuple[str, Any], ...]
     draws: tuple[int, ...] = ()
-    checks: tuple[tuple[int, int], ...] = ()
+    checks: tuple[tuple[Any, ...], ...] = ()
     doubtful: bool = False
     is_wide: bool = False
     pace: Pace | None = None
     pack: Pack | None = None
+    padding: Padding | None = None
+    cuts: dict[int, Cuts] = {}
+    in_halves: Callable[[], Halves | None] | None = None
 
 
 class Program:
@@ -85,6 +96,7 @@ class Program:
         self, segment: Segment, root: Callable[[Tensor], Tensor], constants: dict[Tensor, np.ndarray], device: Any = None
     ) -> None:
         self.statements = segment.statements
+        self.has_loops = any(isinstance(part, Loop) for part in everything(segment.statements))
         self.inputs = segment.inputs
         self.outputs = segment.outputs
         self.policy = segment.policy
@@ -113,18 +125,24 @@ class Program:
     def compile(self, given: Given) -> Compiled:
         """The program for these shapes. Raises CannotLower."""
         jax = backend.start()
+        return self._traced(self._compile, jax, *given)
+
+    def _traced(self, function: Callable[..., Any], *args: Any) -> Any:
+        """`function(*args)`, which traces rules."""
         token = REPORTS.set(self.reports)
         try:
             with backend.x64():
-                return self._compile(jax, *given)
+                return function(*args)
         finally:
             REPORTS.reset(token)
 
-    def _compile(self, jax: Any, plain: list[tuple], known: list[tuple], variables: list[tuple], aliases: tuple[int, ...]) -> Compiled:
+    def _compile(self, jax: Any, plain: list[tuple], known: list[tuple], variables: list[tuple], aliases: tuple[int, ...], padding: Padding | None) -> Compiled:
         found: dict[str, Any] = {}
         count = max(aliases, default=-1) + 1
         firsts = [aliases.index(k) for k in range(count)]
         specs = [jax.ShapeDtypeStruct(shape, dtype_of(t)) for t, shape in plain]
+        if padding is not None:
+            specs.append(jax.ShapeDtypeStruct((len(padding.groups),), np.int32))
         constant_specs = [jax.ShapeDtypeStruct(a.shape, a.dtype) for _, a in self.large]
         shapes = [variables[i][1] for i in firsts]
         types = [variables[i][2] for i in firsts]
@@ -138,19 +156,24 @@ class Program:
             env: dict[Tensor, Any] = {**self.embedded, **dict(known)}
             env.update((t, v) for (t, _), v in zip(self.large, constants))
             env.update((t, v) for (t, _), v in zip(plain, values))
+            sizes: list[Size] = []
+            if padding is not None:
+                sizes = [Size(values[-1][i], room) for i, room in enumerate(padding.rooms)]
+                env.update(_with_room(padding, sizes, [t for t, _ in plain], values))
             states = [Var(v, d) for v, d in zip(old, types)]
             env.update((row[0], states[aliases[i]]) for i, row in enumerate(variables))
             tracer = Tracer(env, self.root, {op: places[i] for op, i in random.items()})
             if self.reports:
                 tracer.looks = {t for t, _ in plain}
                 tracer.doubts = []
+            tracer.room = max((size.room for size in sizes), default=None)
             left = None
             if pace is not None:
                 tracer.rounds = Counting(pace[1], saved, short)
                 tracer.left = left = pace[0]
             run_in_pieces(tracer, self.statements, self.outputs, self.policy.piece)
             found["loops"] = tracer.rounds.states if tracer.rounds is not None and tracer.left is not left else None
-            found["checks"] = tuple((self.inputs.index(t), bound) for t, bound in tracer.checks)
+            found["checks"] = tuple((self.inputs.index(t), *bounds) for t, *bounds in tracer.checks)
             for state, value in zip(states, old):
                 if tracer.doubts and state.is_written:
                     if value is None:
@@ -160,11 +183,26 @@ class Program:
             found["written"] = tuple(i for i, s in enumerate(states) if s.is_written)
             rows: list[tuple[str, Any]] = []
             results: list[Any] = []
+            cuts: dict[int, Cuts] = {}
+            own: list[Size] = []  # sizes that are found by the program
+
+            def number_of(size: Size) -> int:
+                if size in sizes:
+                    return sizes.index(size)
+                if size not in own:
+                    own.append(size)
+                return ~(len(self.outputs) + own.index(size))
+
             for tensor in self.outputs:
                 try:
                     value = tracer.value(tensor)
                 except KeyError:
                     raise CannotLower(tensor.op, "is used outside of its branch") from None
+                if isinstance(value, Symbolic):
+                    value = value.traced()
+                elif isinstance(value, Padded):
+                    cuts[len(rows)] = tuple((axis, number_of(size.base), size.factor) for axis, size in value.axes.items())
+                    value = value.value
                 if isinstance(value, Var):
                     rows.append(("var", states.index(value)))
                 elif isinstance(value, (np.ndarray, np.generic)):
@@ -172,10 +210,14 @@ class Program:
                 else:
                     rows.append(("value", len(results)))
                     results.append(value)
+            for size in own:
+                rows.append(("value", len(results)))
+                results.append(size.number)
             if tracer.doubts:
                 results.append(jax.numpy.any(jax.numpy.stack(tracer.doubts)))
             found["doubtful"] = bool(tracer.doubts)
             found["outputs"] = tuple(rows)
+            found["cuts"] = cuts
             found["draws"] = tuple(tracer.drawn.get(op, 0) for op in random)
             new = [jax.numpy.asarray(states[i].value, types[i]) for i in found["written"]]
             found["new_shapes"] = [v.shape for v in new]
@@ -196,7 +238,7 @@ class Program:
             return results, new, jax.numpy.stack([rest, begun]).astype(np.int32), tracer.rounds.states
 
         places = [jax.ShapeDtypeStruct((3,), np.uint64)] * len(random)
-        budget: Any = jax.ShapeDtypeStruct((2,), np.int32) if any(isinstance(s, Loop) for s in everything(self.statements)) else None
+        budget: Any = jax.ShapeDtypeStruct((2,), np.int32) if self.has_loops else None
         if held or budget is not None:
             jax.eval_shape(trace, specs, constant_specs, held, places, budget)  # to learn what is read and written, and which loops may run for long
         loops = found.get("loops")
@@ -236,7 +278,7 @@ class Program:
         lowered = jitted.lower(*args)
         self._check_size(lowered.out_info)
         # A device's program is called as jax.jit's own, whose way to the device is 10 us shorter; it compiles in the first call.
-        call = jitted if self.device is not None else lowered.compile()
+        call = jitted if self.device is not None else _executable(lowered)
         # Donated values are on the device already.
         from_host = [*specs, *constant_specs, *(held[i] for i in kept), *places]
         is_wide = self.device is not None or any(spec.dtype.name in _WIDE for spec in from_host)
@@ -248,7 +290,13 @@ class Program:
 
             idle = jax.tree.map(lambda spec: put(np.zeros(spec.shape, spec.dtype)), counted[1])
             pace = Pace(idle, [found["written"].index(i) for i in donated], put)
-        return Compiled(call, (*kept, *donated), found["written"], found["outputs"], found["draws"], found["checks"], found["doubtful"], is_wide, pace, pack)
+        in_halves = None
+        if donated and tuple(donated) == found["written"] and len(args) == 4 and pack is padding is None and not found["doubtful"]:
+            in_halves = partial(self._traced, halves, jax, run, args)
+        return Compiled(
+            call, (*kept, *donated), found["written"], found["outputs"], found["draws"], found["checks"], found["doubtful"], is_wide, pace, pack, padding,
+            found["cuts"], in_halves,
+        )  # fmt: skip
 
     def _check_size(self, results: Any) -> None:
         """What cannot fit into the device's memory is refused here: XLA may go and take the host's for it, until the system ends the process."""
@@ -298,6 +346,28 @@ class Program:
     def _know_more(self, given: Given) -> bool:
         """A rule needs to know a value: shapes and axes that come from outside become part of the program from now on. True if there are any."""
         return False
+
+
+def _with_room(padding: Padding, sizes: list[Size], tensors: list[Tensor], values: list[Any]) -> dict[Tensor, Padded]:
+    """The values that have room to spare."""
+    axes: dict[int, dict[int, Size]] = {}
+    for size, members in zip(sizes, padding.groups):
+        for number, axis in members:
+            axes.setdefault(number, {})[axis] = size
+    return {tensors[number]: Padded(values[number], found) for number, found in axes.items()}
+
+
+_executables: weakref.WeakValueDictionary[Any, Any] = weakref.WeakValueDictionary()
+
+
+def _executable(lowered: Any) -> Any:
+    """The executable of a program. Where a network has the same layer many times, many programs are the same one."""
+    # The text says nothing of arguments that nobody reads, which are checked all the same.
+    key = (hashlib.sha256(lowered.as_text().encode()).digest(), lowered.in_tree, lowered.out_tree, str(lowered.in_avals))
+    found = _executables.get(key)
+    if found is None:
+        _executables[key] = found = lowered.compile()
+    return found
 
 
 def _asker(statement: Any) -> Any:

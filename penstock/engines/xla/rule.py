@@ -156,6 +156,30 @@ def unreported(*values: Any) -> None:
             static(value)
 
 
+DOUBTS: ContextVar[list[Any] | None] = ContextVar("DOUBTS", default=None)
+"""Gets conditions under which the results of the program that is being traced are worth nothing, and the host computes; None if nobody would look."""
+
+
+def within(value: Any, low: int | None, high: int) -> None:
+    """Says that a kernel reports whole numbers that are not in [low, high); None: nothing is too low. Where they are known, that is seen to now, else the
+    program doubts its results, and the host reports it."""
+    if isinstance(value, (np.ndarray, np.generic)):
+        if value.size and ((low is not None and value.min() < low) or value.max() >= high):
+            raise Unsupported("an index out of range")
+        return
+    if not REPORTS.get() or not value.size:
+        return
+    doubts = DOUBTS.get()
+    if doubts is None:
+        raise Dynamic
+    # Bounds go with the type of the indices: those that it does not have are never met.
+    limits = np.iinfo(value.dtype)
+    if high <= limits.max:
+        doubts.append(jnp.any(value >= np.asarray(high, value.dtype)))
+    if low is not None and low > limits.min:
+        doubts.append(jnp.any(value < np.asarray(low, value.dtype)))
+
+
 def static_ints(value: Any) -> tuple[int, ...]:
     """A vector (or a number) of known integers."""
     return tuple(int(v) for v in static(value).ravel())

@@ -17,6 +17,7 @@ from penstock.engines.python.structure import Assign, Branch, Call, Loop
 from penstock.engines.python.walk import everything, makes, paths, reads, subblocks
 from penstock.engines.xla.lower import INDEXED, PASSES_VARS, STREAMS, merged
 from penstock.engines.xla.rule import find_rule
+from penstock.engines.xla.streams import state_of
 from penstock.graph.ir import Operation, Tensor
 
 
@@ -41,7 +42,9 @@ class Policy:
     """What may go to XLA, and what is worth it. This one is for accelerators: everything that has a rule."""
 
     smallest = 1
-    largest = 1 << 30
+    largest = part = 1 << 30
+    """Nodes of one segment, and of each if there are more than that. The whole of a computation has few results, and much of it may turn out to be needless or the same;
+    a part has all that others read. XLA's compiler takes 4 ms for each of 1,000 nodes of a tangle's part, 12 ms of 4,000, and the code is no faster for it."""
     piece = 1 << 30
     """Statements after which fusion has to stop, see lower.run_in_pieces."""
 
@@ -61,7 +64,7 @@ class Policy:
         if op in self.excluded or any(t.dtype.base_dtype is string for t in (*op.inputs, *op.outputs)):  # also one among others, as in IdentityN
             return False
         if op.type in STREAMS:
-            return getattr(node.fn, "state", None) is not None
+            return is_stream(node)
         return find_rule(op.op_def) is not None or (op.type in PASSES_VARS and bool(node.refs))
 
     def worth(self, statements: list) -> bool:
@@ -74,14 +77,17 @@ class CpuPolicy(Policy):
 
     smallest = 24
     largest = 4000
+    part = 1000
     piece = 100
     small_array = 1 << 15
     small_flops = 1 << 18
 
     def takes(self, node: Any) -> bool:
         op: Operation = node.op
+        if op.type in STREAMS:
+            return op not in self.excluded and is_stream(node) and _size(op.outputs[0]) <= self.small_array
         rule = find_rule(op.op_def)
-        if rule is None or (rule.may_raise(op.attrs) and not _is_about_shapes(op)) or op in self.excluded or op.op_def.stateful or node.needs_ctx or node.refs:
+        if rule is None or (rule.may_raise(op.attrs) and op.type not in INDEXED and not _is_about_shapes(op)) or op in self.excluded or op.op_def.stateful or node.needs_ctx or node.refs:
             return False
         if touches_variable(op):
             return False
@@ -110,6 +116,8 @@ class StatePolicy(Policy):
         op: Operation = node.op
         if op.type in PASSES_VARS and node.refs and op not in self.excluded:
             return True
+        if op.type in STREAMS:
+            return op not in self.excluded and is_stream(node) and _size(op.outputs[0]) <= self.largest_array
         rule = find_rule(op.op_def)
         if rule is None or op in self.excluded or (rule.may_raise(op.attrs) and op.type not in INDEXED and not _is_about_shapes(op)):
             return False
@@ -135,6 +143,11 @@ class StatePolicy(Policy):
 
 
 _PRODUCTS = ("MatMul", "BatchMatMulV2", "_FusedMatMul")
+
+
+def is_stream(node: Any) -> bool:
+    """Whether the node goes on with a stream of random numbers, whose place is known."""
+    return node.op.type in STREAMS and state_of(node) is not None
 
 
 def _is_about_shapes(op: Operation) -> bool:
@@ -376,9 +389,10 @@ def _segments(batch: list[tuple[Any, Any]], policy: Policy) -> list:
         part.clear()
         count = 0
 
+    most = policy.largest if sum(len(nodes_of(original)) for original, _ in batch) <= policy.largest else policy.part
     for pair in batch:
         size = len(nodes_of(pair[0]))
-        if count and count + size > policy.largest:
+        if count and count + size > most:
             close()
         part.append(pair)
         count += size
@@ -390,10 +404,10 @@ def _dependencies(block: list, root: Callable[[Tensor], Tensor], policy: Policy)
     made_by: dict[Tensor, list[int]] = {}
     waiting = [0] * len(block)
     targets: list[list[int]] = [[] for _ in block]
-    last_effect: dict[Tensor | None, int] = {}  # on each stack, and on anything else
+    last_effect: dict[Any, int] = {}  # on each stack, and on anything else; of two wrong indices, the first one is reported
     for i, statement in enumerate(block):
         before: set[int] = set()
-        touched: set[Tensor | None] = set()
+        touched: set[Any] = set()
         for part in everything([statement]):
             for tensor in reads(part):
                 before.update(made_by.get(root(tensor), ()))
@@ -404,6 +418,8 @@ def _dependencies(block: list, root: Callable[[Tensor], Tensor], policy: Policy)
                     touched.add(root(part.node.op.inputs[0]))
             elif _has_effect(part):
                 touched.add(None)
+            elif isinstance(part, Call) and part.node.op.type in INDEXED:
+                touched.add("indices")
         for thing in touched:
             if thing in last_effect:
                 before.add(last_effect[thing])
@@ -453,7 +469,7 @@ def _lowers(statement: Any, root: Callable[[Tensor], Tensor], policy: Policy) ->
             return False
         for part in inside:
             if isinstance(part, Call):
-                if not policy.lowers(part.node) or (_has_effect(part) and part.node.op not in policy.stacks and not _only_reads(part.node)):
+                if not policy.lowers(part.node) or (_has_effect(part) and part.node.op not in policy.stacks and not _only_reads(part.node) and not is_stream(part.node)):
                     return False
             elif isinstance(part, Assign) and part.node.refs:
                 return False

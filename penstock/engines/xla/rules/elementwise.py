@@ -159,19 +159,23 @@ def atanh(x: Any) -> Any:
 # -- the functions that gradients use ---------------------------------------------------------------------------------
 
 
+def _unless_zero(dy: Any, slope: Any) -> Any:
+    return jnp.where(dy == 0, const(0, dy), slope)
+
+
 @rule("ReciprocalGrad", "InvGrad")
 @wide
 def reciprocal_grad(y: Any, dy: Any) -> Any:
     need(y.shape == dy.shape, "different shapes")
     y = jnp.conj(y)
-    return -dy * (y * y)
+    return _unless_zero(dy, -dy * (y * y))
 
 
 @rule("SqrtGrad")
 @wide
 def sqrt_grad(y: Any, dy: Any) -> Any:
     need(y.shape == dy.shape, "different shapes")
-    return dy * const(0.5, dy) / jnp.conj(y)
+    return _unless_zero(dy, dy * const(0.5, dy) / jnp.conj(y))
 
 
 @rule("RsqrtGrad")
@@ -179,7 +183,7 @@ def sqrt_grad(y: Any, dy: Any) -> Any:
 def rsqrt_grad(y: Any, dy: Any) -> Any:
     need(y.shape == dy.shape, "different shapes")
     y = jnp.conj(y)
-    return dy * const(-0.5, dy) * y * (y * y)
+    return _unless_zero(dy, dy * const(-0.5, dy) * y * (y * y))
 
 
 @rule("SigmoidGrad")

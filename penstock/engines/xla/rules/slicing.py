@@ -1,7 +1,7 @@
 """Slices, their gradients, and writing into a slice.
 
 Where begin and size are known, a slice is XLA's own. A single index that is not known yet (x[i]) becomes a dynamic slice; XLA moves
-an index that is out of range to the nearest one inside.
+an index that is out of range to the nearest one inside, which is a reason to doubt the results where kernels would have reported it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import numpy as np
 
 from penstock.dtypes import DType
 from penstock.engines.xla.checks import need
-from penstock.engines.xla.rule import Dynamic, jnp, lax, rule, static, static_ints, unreported
+from penstock.engines.xla.rule import Dynamic, jnp, lax, rule, static, static_ints, within
+from penstock.engines.xla.series import series_of
 from penstock.engines.xla.values import array, const, size_of, zeros
 
 
@@ -31,9 +32,18 @@ def slice_(x: Any, begin: Any, size: Any) -> Any:
 def _slice_from(x: Any, begin: Any, lengths: list[int]) -> Any:
     if -1 in lengths:
         raise Dynamic
-    unreported(begin)
     need(all(0 <= n <= d for n, d in zip(lengths, x.shape)), "a slice beyond the whole")
+    for i, (n, d) in enumerate(zip(lengths, x.shape)):
+        _checked(begin, i, 0, d - n + 1)
     return lax.dynamic_slice(array(x), [begin[i] for i in range(x.ndim)], lengths)
+
+
+def _checked(begin: Any, i: int, low: int, high: int) -> Any:
+    """begin[i], which has to be in [low, high)."""
+    each = series_of(begin)
+    at = begin[i]
+    within(at if each is None else each[:, i], low, high)
+    return at
 
 
 # -- StridedSlice -----------------------------------------------------------------------------------------------------
@@ -67,8 +77,7 @@ def _single(begin: Any, i: int, size: int) -> _Part:
         at = int(begin[i])
         need(-size <= at < size, "an index out of range")
         return _Part(at % size, 1, 1)
-    unreported(begin)
-    at = begin[i]
+    at = _checked(begin, i, -size, size)
     return _Part(0, 1, 1, jnp.where(at < 0, at + const(size, at), at))
 
 
