@@ -205,3 +205,13 @@ def test_a_branch_that_goes_on_where_another_ended(way, taken):
     two = np.exp(-k * k) + one * k + np.sqrt(k) if taken else np.exp(one) - 1
     np.testing.assert_allclose(got[0], one, rtol=1e-5)
     np.testing.assert_allclose(got[1], np.tanh(two) * 2 + np.abs(two), rtol=1e-4)
+
+
+def test_slices_in_many_functions(way):
+    """Constants and the functions that long code is cut into had names alike."""
+    x = tf.placeholder(tf.float32, [3, 4])
+    fed = np.arange(12, dtype=np.float32).reshape(3, 4)
+    y, z = tf.split(x, 2, 1)
+    for _ in range(100):
+        y = tf.maximum(y * 0.5, z)
+    np.testing.assert_array_equal(run(way, y, {x: fed}, 3), fed[:, 2:])

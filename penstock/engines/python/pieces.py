@@ -71,7 +71,7 @@ def _axis(value: Any, rank: int) -> int | None:
 
 
 def _part(name: str, index: tuple[Any, ...], name_of: Callable[[Any, str], str]) -> str:
-    return f"{name}[{name_of(index, 'part_')}]"
+    return f"{name}[{name_of(index, 'slice_')}]"
 
 
 def _split(op: Operation, inputs: Sequence[str], bounds: list[Any], name_of: Callable[[Any, str], str]) -> str | None:
