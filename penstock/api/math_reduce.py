@@ -132,7 +132,7 @@ def count_nonzero(
                 raise ValueError(f"Argument `axis` and `keepdims` are not supported for sparse tensors. Received axis={axis}, keepdims={keepdims}.")
             input_tensor = input_tensor.values
         x = convert_to_tensor(input_tensor, name="input")
-        zero = constant("" if x.dtype.base_dtype is dtypes.string else 0, dtype=x.dtype.base_dtype, name="zeros")
+        zero = constant({dtypes.string: "", dtypes.bool: False}.get(x.dtype.base_dtype, 0), dtype=x.dtype.base_dtype, name="zeros")
         ones = raw.Cast(raw.NotEqual(x, zero), DstT=dtypes.int64)
         return math_ops.cast(reduce_node("Sum", ones, axis, keepdims), dtype)
 

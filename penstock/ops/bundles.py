@@ -13,7 +13,9 @@ may be halfway through `value` while the variable's class changes, so both class
 
 from __future__ import annotations
 
+import os
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -74,7 +76,7 @@ class Bundle:
     """The values of `refs`, in the same order or as `split` finds them, or None where the variables have them. `kind` is the variables' class
     meanwhile, `clients` what the engine has to know of threads that share them."""
 
-    __slots__ = ("clients", "kind", "lock", "refs", "split", "values")
+    __slots__ = ("__weakref__", "clients", "kind", "lock", "refs", "split", "values")
 
     def __init__(self, refs: Sequence[Ref], kind: type[HeldRef], split: Callable[[Sequence[Any]], Sequence[Any]] | None = None) -> None:
         self.refs = refs
@@ -83,6 +85,7 @@ class Bundle:
         self.clients: Any = None
         self.lock = threading.RLock()
         self.values: Sequence[Any] | None = None
+        _bundles.add(self)
 
     def tie(self, values: Sequence[Any]) -> None:
         """Takes the values in. Call with the locks of all the variables held, and the variables empty."""
@@ -111,3 +114,28 @@ def untied(ref: Ref) -> Any:
         held.untie()
         held = raw_value(ref)
     return held
+
+
+# -- forks ------------------------------------------------------------------------------------------------------------
+
+_bundles: weakref.WeakSet[Bundle] = weakref.WeakSet()
+_forking = threading.Lock()
+_shut: list[Any] = []
+
+
+def _before_fork() -> None:
+    """Steps on bundles end first: in the child nobody would end them, and what they have taken would be lost."""
+    _forking.acquire()  # of two at once, each would wait for the other
+    for bundle in list(_bundles):
+        bundle.lock.acquire()
+        _shut.append(bundle.lock)
+
+
+def _after_fork() -> None:
+    while _shut:
+        _shut.pop().release()
+    _forking.release()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)

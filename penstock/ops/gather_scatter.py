@@ -349,7 +349,7 @@ def _tensor_scatter(how: str) -> Any:
                 f"The inner {inner} dimensions of output.shape={format_dims(x.shape)} must match the inner {inner} dimensions of "
                 f"updates.shape={format_dims(updates.shape)}"
             )
-        result = np.array(x)
+        result = np.array(x, order="C")  # written through flat views
         scatter_nd(result, indices, updates, how, bad_indices_policy)
         return result
 

@@ -220,7 +220,10 @@ def unsorted_segments(ufunc: Any, initial: Any) -> Any:
             raise InvalidArgumentError(f"segment_ids{place} = {flat[flat >= count][0]} is out of range [0, {count})")
         # No minus one here: an empty `data` still knows the shape of its rows.
         rows = widen(np.asarray(data)).reshape(flat.size, *data.shape[ids.ndim :])
-        return narrow(settled(reduce_rows(ufunc, rows, flat, count, fill), rows, flat), data.dtype)
+        result = reduce_rows(ufunc, rows, flat, count, fill)
+        if ufunc in EXTREMES:
+            ufunc(result, result.dtype.type(fill), out=result)  # TF begins with a finite number
+        return narrow(settled(result, rows, flat), data.dtype)
 
     return kernel
 

@@ -266,7 +266,7 @@ def dense_add_kernel(indices: Any, values: Any, shape: np.ndarray, b: Any) -> np
             raise InvalidArgumentError(f"Dimension {i} does not equal (no broadcasting is supported): sparse side {x} vs dense side {y}")
     if ((indices < 0) | (indices >= shape)).any():
         raise InvalidArgumentError("Sparse tensor has some invalid index on dimension: out of bounds")
-    result = np.array(b)
+    result = np.array(b, order="C")
     add_at(result.reshape(-1), keys_of(indices, b.shape), values)
     return result
 

@@ -463,3 +463,83 @@ def test_a_child_leaves_the_compiler_alone(monkeypatch):
     backend._after_fork()
     backend.in_background(lambda: pytest.fail("compiled"))
     assert backend._forked and backend.is_idle() and backend._compiler.thread is None
+
+
+def test_zero_times_infinity_is_no_number(eager, calls):
+    x = tf.placeholder(tf.float32, [4])
+    kept = tf.cast(x > 0.5, tf.float32) * tf.log(x)
+    largest = tf.gradients(tf.reduce_max(tf.sqrt(x)), x)[0]
+    first, second = run([kept, largest], {x: [0.0, 1.0, -1.0, 2.0]})[-1]
+    assert calls
+    np.testing.assert_array_equal(np.isnan(first), [True, False, True, False])
+    assert np.isnan(second).all()
+
+
+def test_streams_go_on_where_a_variable_gets_another_shape(eager, calls, monkeypatch):
+    def draws():
+        with tf.Graph().as_default():
+            tf.set_random_seed(2)
+            odd = tf.Variable(np.ones(4, np.float32), validate_shape=False, trainable=False)
+            w = tf.get_variable("w", initializer=np.ones(3, np.float32))
+            drawn = tf.random_uniform([3])
+            loss = tf.reduce_sum(tf.tanh(tf.tanh(w * drawn) * 1.1)) + tf.reduce_sum(tf.tanh(odd) * 2) * tf.reduce_sum(w)
+            train = tf.train.AdamOptimizer(0.01).minimize(loss)
+            change = tf.assign(odd, np.ones(6, np.float32), validate_shape=False)
+            with tf.Session() as sess:
+                sess.run(tf.global_variables_initializer())
+                found = [sess.run([drawn, train])[0] for _ in range(4)]
+                sess.run(change)
+                return found + [sess.run([drawn, train])[0] for _ in range(4)]
+
+    found = draws()
+    assert any(isinstance(program, HotStateProgram) for program in calls)
+    monkeypatch.setenv("PENSTOCK_XLA", "0")
+    np.testing.assert_array_equal(found, draws())
+
+
+FORK = """
+import os, signal, sys, threading, time
+import numpy as np
+import penstock as tf
+x = tf.placeholder(tf.float32, [1024, 128])
+w = tf.get_variable("w", initializer=np.ones((1024, 128), np.float32))
+n = tf.train.get_or_create_global_step()
+h = x
+for _ in range(6):
+    h = tf.tanh(h * 1.01) + tf.sin(h * w)
+train = tf.train.MomentumOptimizer(1e-4, 0.9).minimize(tf.reduce_sum(h), global_step=n)
+s = tf.Session()
+s.run(tf.global_variables_initializer())
+feeds = {x: np.ones((1024, 128), np.float32)}
+for _ in range(4):
+    s.run(train, feeds)
+is_over = False
+def steps():
+    while not is_over:
+        s.run(train, feeds)
+threads = [threading.Thread(target=steps)] if sys.argv[1] == "busy" else []
+for thread in threads:
+    thread.start()
+codes = []
+for _ in range(3):
+    time.sleep(0.01)
+    pid = os.fork()
+    if not pid:
+        signal.alarm(20)
+        before = s.run(n)
+        s.run(train, feeds)
+        os._exit(int(s.run(n) != before + 1))
+    codes.append(os.waitpid(pid, 0)[1])
+is_over = True
+for thread in threads:
+    thread.join()
+print(codes)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.parametrize("parent", ["idle", "busy"])
+def test_a_forked_child_goes_on_without_it(parent):
+    env = {**os.environ, "PENSTOCK_XLA": "eager", "PENSTOCK_REGIONS": "eager"}
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", FORK, parent], env=env, capture_output=True, text=True, timeout=120)
+    assert done.stdout.strip() == "[0, 0, 0]", done.stdout + done.stderr

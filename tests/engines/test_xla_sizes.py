@@ -95,6 +95,21 @@ def test_rows_that_count(monkeypatch, forms, name):
     agree(monkeypatch, forms, build, [(rows(n, 6), rows(n, 6)) for n in SIZES])
 
 
+def test_what_has_no_form_for_many_sizes(monkeypatch, forms):
+    """Sums over numbers that do not count, and a part of one axis that is as long as another one."""
+
+    def build():
+        x, y = tf.placeholder(tf.float32, [None]), tf.placeholder(tf.float32, [None, 20])
+        part = tf.slice(y * 2 + 1, [0, 0], [-1, tf.shape(y)[0]])
+        return [tf.nn.softmax(x * 2) + 1, tf.nn.log_softmax(x * 3) * 2, part, tf.reduce_sum(part * part, 1)], (x, y)
+
+    feeds = [(rows(n), rows(n, 20)) for n in SIZES]
+    plain, other = (runs(monkeypatch, xla, build, feeds) for xla in ("0", "eager"))
+    for a, b in zip(tf.nest.flatten(plain), tf.nest.flatten(other), strict=True):
+        assert a.shape == b.shape
+        np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-6)
+
+
 def test_a_training_step(monkeypatch, forms):
     def build():
         x, y = tf.placeholder(tf.float32, [None, 6]), tf.placeholder(tf.int32, [None])

@@ -122,3 +122,22 @@ def test_onednn_leaves_them_alone():
     assert Window(attrs, False).spec((8, 1, 900, 1), (1, 65, 1, 1)) is None
     assert Window(attrs, False).spec((8, 32, 32, 3), (5, 5, 3, 3)) is not None
     assert Window(attrs, False).spec((8, 32, 32, 1), (5, 5, 1, 8)) is not None
+
+
+def test_no_images_and_two_filters_for_each_channel():
+    x, w = normal(0, 20, 20, 3), normal(3, 3, 3, 2)
+    options = dict(strides=[1] * 4, padding=b"SAME")
+    assert depthwise.depthwise_conv2d(x, w, **options).shape == (0, 20, 20, 6)
+    dy = normal(0, 20, 20, 6)
+    assert depthwise.depthwise_conv2d_backprop_input(np.array(x.shape), w, dy, **options).shape == x.shape
+    np.testing.assert_array_equal(depthwise.depthwise_conv2d_backprop_filter(x, np.array(w.shape), dy, **options), np.zeros_like(w))
+
+
+def test_parts_are_summed_in_one_order(monkeypatch):
+    slides = [channelwise.Slide(60, 3, 1, 1, 60, 1, 1)] * 2
+    x, dy = channelwise.pad(normal(8, 60, 60, 3), slides), normal(8, 60, 60, 3)
+    results = []
+    for order in (1, -1):
+        monkeypatch.setattr(native.threads, "parallel_for", lambda count, work, order=order: [work(i) for i in range(count)[::order]])
+        results.append(channels.weight_gradient(x, dy, slides))
+    np.testing.assert_array_equal(*results)

@@ -92,3 +92,23 @@ def test_integers_in_groups_of_seven_bits():
     assert values.tolist() == [5, 128, -1] and counts.tolist() == [1, 0, 2]
     assert example_columns._integers(data[:-1], np.array([12])) is None
     assert example_columns._integers(np.frombuffer(b"\x80\x01", np.uint8), np.array([1, 1])) is None
+
+
+def _with_length(tag, data):
+    return bytes([tag, len(data)]) + data
+
+
+def _written(*features):
+    return _with_length(0x0A, b"".join(_with_length(0x0A, _with_length(0x0A, key) + _with_length(0x12, value)) for key, value in features))
+
+
+def test_of_a_key_that_comes_twice_the_last_one_counts(monkeypatch):
+    one, two = (_with_length(0x12, _with_length(0x0A, np.float32(x).tobytes())) for x in (1, 2))
+    for values in ((one, two), (one, b""), (b"", one), (b"", b"")):
+        serialized = [_written(*((b"f", value) for value in values))]
+        wanted = tf.parse_example(tf.constant(serialized), {"f": tf.VarLenFeature(tf.float32)})["f"].values
+        with tf.Session() as sess:
+            got = sess.run(wanted)
+        assert got.tolist() == {one: [1.0], two: [2.0], b"": []}[values[-1]]
+    if texts.can_read():
+        assert examples.find(np.array([_written((b"f", one))], object), [b"f", b"f"]) is None

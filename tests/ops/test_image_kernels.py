@@ -45,7 +45,7 @@ def plain(near, scores, limit, threshold, least):
     return kept
 
 
-def plain_soft(near, scores, limit, threshold, least, sigma):
+def plain_soft(near, scores, limit, least, sigma):
     heap = [(-float(s), i, 0) for i, s in enumerate(scores) if s > least]
     heapq.heapify(heap)
     kept, values = [], []
@@ -54,7 +54,7 @@ def plain_soft(near, scores, limit, threshold, least, sigma):
         score = -negative
         for k in reversed(kept[begin:]):
             close = float(near(i, k))
-            score *= float(np.exp(-0.5 / sigma * close * close)) if close <= threshold else 0.0
+            score *= float(np.exp(-0.5 / sigma * close * close))
             if score <= least:
                 break
         if score == -negative:
@@ -98,7 +98,7 @@ def test_more_boxes_than_a_block():
 @pytest.mark.parametrize("threshold", [0.4, 1.0])
 def test_soft_suppression(threshold):
     where, scores = some_boxes(80)
-    expected, values = plain_soft(lambda i, k: overlap(where[i], where[k]), scores, 50, np.float32(threshold), np.float32(0.1), 0.5)
+    expected, values = plain_soft(lambda i, k: overlap(where[i], where[k]), scores, 50, np.float32(0.1), 0.5)
     found, kept, count = boxes.non_max_suppression_v5(
         where, scores, np.int32(50), np.float32(threshold), np.float32(0.1), np.float32(0.5), pad_to_max_output_size=False
     )

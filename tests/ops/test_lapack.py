@@ -121,3 +121,13 @@ def test_lu(shape, dtype):
 def test_no_lu_of_what_cannot_be_inverted(value):
     with pytest.raises(InvalidArgumentError, match="Input is not invertible"):
         matrices.lu(np.full((30, 30), value))
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_lu_leaves_its_input_alone(order):
+    for n in (16, 140):
+        x = np.array(RANDOM.randn(n, n), order=order)
+        before = x.copy()
+        factors, order_of_rows = matrices.lu(x)
+        np.testing.assert_array_equal(x, before)
+        np.testing.assert_allclose((np.tril(factors, -1) + np.eye(n)) @ np.triu(factors), x[order_of_rows], atol=1e-10)

@@ -169,3 +169,13 @@ def test_distances_by_machine_code_and_by_tables(monkeypatch):
     assert distances(*sides).tolist() == wanted
     monkeypatch.setattr("penstock.ops.native.available", lambda: False)
     assert distances(*sides).tolist() == wanted
+
+
+@pytest.mark.parametrize("text", [b"\0", b"5\0", b"\x005", b"1\x002", b"1.\0"])
+def test_a_zero_byte_is_no_digit(text):
+    values = np.array([b"1", text], object)
+    for dtype in (tf.float32, tf.int64):
+        with pytest.raises(tf.errors.InvalidArgumentError):
+            _run(tf.string_to_number(tf.constant(values), dtype))
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        _run(tf.decode_csv(tf.constant(values), [[0]]))

@@ -126,6 +126,7 @@ def test_counting():
     assert run(tf.bincount(arr, weights=[0.5, 1.0, 1.0, 9.0], minlength=9)).tolist() == [0, 0.5, 2, 0, 0, 0, 0, 9, 0]
     assert run(tf.histogram_fixed_width([-1.0, 0.0, 1.5, 2.0, 5.0, 15.0], [0.0, 5.0], 5)).tolist() == [2, 1, 1, 0, 2]
     assert run(tf.count_nonzero([[0, 1], [2, 0]], axis=0)).tolist() == [1, 1]
+    assert run(tf.count_nonzero([[True, False], [True, True]], axis=0)).tolist() == [2, 1]
 
 
 def test_segments():

@@ -83,3 +83,25 @@ def test_declared_errors(name):
                 run(case)
             with pytest.raises(error, match=match):
                 run(case, known_shapes=False)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["Lu", "MatrixInverse", "ScatterNd", "SparseSoftmaxCrossEntropyWithLogits", "SparseTensorDenseAdd", "TensorScatterAdd", "TensorScatterMax", "TensorScatterUpdate"],
+)
+def test_inputs_in_another_order_give_the_same_and_stay_as_they_are(name):
+    for case in cases(OPS[name]):
+        _, expected = run(case)
+        with tf.Graph().as_default():
+            op, feeds = build(case)
+            feeds = {tensor: np.array(value, order="F") for tensor, value in feeds.items()}
+            before = {tensor: value.copy() for tensor, value in feeds.items()}
+            with tf.Session() as sess:
+                values = sess.run(op.outputs, feeds)
+        for value, other in zip(values, expected, strict=True):
+            if value.dtype == object:
+                np.testing.assert_array_equal(value, other, err_msg=str(case))
+            else:
+                np.testing.assert_allclose(value, other, rtol=1e-5, atol=1e-6, err_msg=str(case))
+        for tensor, value in feeds.items():
+            np.testing.assert_array_equal(value, before[tensor])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 import weakref
@@ -416,7 +417,7 @@ class HotStateProgram(DeviceProgram):
         reserved = Reserved(self.streams, plan.form.draws)
         try:
             return self._stepped(plan, values, stop, [reserved.places])
-        except Changed:  # the host computes
+        except (Changed, TypeError):  # the host computes, or a form for a variable's new shape
             reserved.give_back()
             raise
 
@@ -577,3 +578,17 @@ class HotStateProgram(DeviceProgram):
 def _is_seen(value: Any) -> bool:
     """Whether NumPy has a view of the array."""
     return getattr(value, "_npy_value", None) is not None
+
+
+def _on_host(self: Any, ctx: Any, stop: Any, *inputs: Any) -> tuple:
+    return self.host(ctx, stop, *inputs)
+
+
+def _after_fork() -> None:
+    """XLA's threads are not here: a program that has work for them would wait for ever."""
+    if not backend.is_available():
+        HotProgram.__call__ = HotStateProgram.__call__ = _on_host  # type: ignore[method-assign]
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)  # behind `backend`, which knows by then

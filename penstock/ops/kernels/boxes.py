@@ -409,7 +409,7 @@ def non_max_suppression_v5(
     if float(soft_nms_sigma) < 0:
         raise InvalidArgumentError("soft_nms_sigma_val must be >= 0")
     limit = min(int(max_output_size), len(boxes))
-    sigma, thresholds = float(soft_nms_sigma), (float(iou_threshold), float(score_threshold))
+    sigma, thresholds = float(soft_nms_sigma), (np.inf, float(score_threshold))  # TF lowers scores by any overlap, large ones too
     if not sigma:
         found = non_max_suppression_v3(boxes, scores, max_output_size, iou_threshold, score_threshold)
         kept: Any = scores[found]

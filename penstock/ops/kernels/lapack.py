@@ -116,7 +116,7 @@ def lu(stack: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
 
 @on_one_thread
 def _lu_of_large(stack: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-    a = np.ascontiguousarray(stack.transpose(0, 2, 1))
+    a = np.array(stack.transpose(0, 2, 1), order="C")  # a copy even of what lies in this order: it is overwritten
     order = factor(a)
     return None if order is None else (np.ascontiguousarray(a.transpose(0, 2, 1)), order)
 

@@ -140,7 +140,7 @@ def sparse_softmax_cross_entropy(features, labels):
         gradient.reshape(-1)[at] -= 1
         loss = logarithm.reshape(-1) - (wide[np.arange(rows), labels] - largest.reshape(-1))
         return [narrow(loss, features.dtype), narrow(gradient, features.dtype)]
-    shifted = _shifted(features)
+    shifted = np.ascontiguousarray(_shifted(features))  # or `flat` would be a copy
     flat = shifted.reshape(-1)
     chosen = flat[at]
     exp = np.exp(shifted, out=shifted)

@@ -30,6 +30,9 @@ def cast(x: Any, *, SrcT: DType, DstT: DType, Truncate: bool) -> Any:
         return float_to_int(widen(x), DstT)
     if DstT.np == np.bool_:
         return x != const(0, x)
+    if SrcT.np == np.bool_ and not DstT.is_integer:
+        # Not as a conversion: XLA takes the product of one with a number for a choice, and 0 * inf for 0.
+        return jnp.where(x, np.ones((), DstT.np), np.zeros((), DstT.np))
     if Truncate and (SrcT, DstT) in _BITS_LOST:
         x = _cleared(x, *_BITS_LOST[SrcT, DstT])
     return x.astype(DstT.np)
