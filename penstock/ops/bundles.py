@@ -74,15 +74,14 @@ def hold(ref: Ref, value: Any) -> None:
 
 class Bundle:
     """The values of `refs`, in the same order or as `split` finds them, or None where the variables have them. `kind` is the variables' class
-    meanwhile, `clients` what the engine has to know of threads that share them."""
+    meanwhile."""
 
-    __slots__ = ("__weakref__", "clients", "kind", "lock", "refs", "split", "values")
+    __slots__ = ("__weakref__", "kind", "lock", "refs", "split", "values")
 
     def __init__(self, refs: Sequence[Ref], kind: type[HeldRef], split: Callable[[Sequence[Any]], Sequence[Any]] | None = None) -> None:
         self.refs = refs
         self.kind = kind
         self.split = split
-        self.clients: Any = None
         self.lock = threading.RLock()
         self.values: Sequence[Any] | None = None
         _bundles.add(self)

@@ -68,7 +68,7 @@ class Prepared:
         self.kept = kept_feeds(partitions)
         self.steps = 0
         # Only where nothing waits for another step.
-        self.turns = turnstile.Turns() if len(executors) == 1 and executors[0].straight is not None else None
+        self.turns = turnstile.SURE if len(executors) == 1 and executors[0].straight is not None else 0
         self.repeated: Repeated | None = None
 
     def run(self, args: list[Any]) -> list[Any]:
@@ -93,9 +93,8 @@ class Prepared:
             pool=runtime.pool,
             timeout=runtime.timeout,
         )
-        turns = self.turns
-        if turns is not None and not turns.is_over:
-            turnstile.run(turns, run_step, self.executors, step)
+        if self.turns:
+            turnstile.run(self, run_step, self.executors, step)
         else:
             run_step(self.executors, step)
         del step, args

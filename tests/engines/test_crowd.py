@@ -238,23 +238,3 @@ def test_xla_gets_nothing_more_if_it_has_too_many_threads(monkeypatch):
         assert backend.fits()
     finally:
         backend.limit_threads(backend_limit)
-
-
-def test_steps_that_meet_leave_room_for_each_other(monkeypatch):
-    crowd.reset()
-    monkeypatch.setattr(crowd, "_budget", 8)
-    monkeypatch.setattr(crowd, "_on", True)
-    crowd.meet(10**12)
-    assert crowd.limit == 4
-    crowd._step(1)
-    fewer = crowd.limit
-    crowd.meet(10**12)
-    assert crowd.limit == fewer < 4  # where that was not enough
-    crowd.look()
-    assert crowd.limit == fewer  # and nobody tries more meanwhile
-    crowd.reset()
-    monkeypatch.setattr(crowd, "_on", True)
-    monkeypatch.setattr(crowd, "_budget", 1)
-    crowd.meet(10**12)
-    assert crowd.limit == 0
-    crowd.reset()

@@ -1,4 +1,4 @@
-"""Short steps of several threads take turns if more gets done that way; nobody waits for long, and long steps are not waited for."""
+"""Short steps of several threads take turns; nobody waits for long, and long steps are not waited for."""
 
 import threading
 import time
@@ -8,7 +8,11 @@ import pytest
 
 import penstock as tf
 from penstock.runtime import turnstile
-from penstock.runtime.turnstile import Turns
+
+
+class _Prepared:
+    def __init__(self):
+        self.turns = turnstile.SURE
 
 
 def test_a_step_waits_for_the_one_inside_and_then_runs():
@@ -19,24 +23,24 @@ def test_a_step_waits_for_the_one_inside_and_then_runs():
         go.wait(5)
         order.append("first")
 
-    other = threading.Thread(target=turnstile.run, args=(Turns(), first, None, object()))
+    other = threading.Thread(target=turnstile.run, args=(_Prepared(), first, None, object()))
     other.start()
     inside.wait(5)
     threading.Timer(0.001, go.set).start()
-    turnstile.run(Turns(), lambda *_: order.append("second"), None, object())
+    turnstile.run(_Prepared(), lambda *_: order.append("second"), None, object())
     other.join()
     assert order == ["first", "second"] and turnstile._inside is None
 
 
 def test_whoever_stays_inside_is_not_waited_for_again():
     inside, go = threading.Event(), threading.Event()
-    slow = Turns()
+    slow = _Prepared()
     other = threading.Thread(target=turnstile.run, args=(slow, lambda *_: (inside.set(), go.wait(10)), None, object()))
     other.start()
     inside.wait(5)
     ran = []
-    turnstile.run(Turns(), lambda *_: ran.append(1), None, object())  # does not hang
-    assert ran and slow.is_over
+    turnstile.run(_Prepared(), lambda *_: ran.append(1), None, object())  # does not hang
+    assert ran and slow.turns == 0
     go.set()
     other.join()
     assert not turnstile._lock.locked()
@@ -44,79 +48,17 @@ def test_whoever_stays_inside_is_not_waited_for_again():
 
 def test_an_error_leaves_the_turnstile():
     with pytest.raises(ZeroDivisionError):
-        turnstile.run(Turns(), lambda *_: 1 / 0, None, object())
+        turnstile.run(_Prepared(), lambda *_: 1 / 0, None, object())
     assert not turnstile._lock.locked() and turnstile._inside is None
 
 
 def test_long_steps_stop_taking_turns(monkeypatch):
     monkeypatch.setattr(turnstile, "LONG", 0)
-    turns = Turns()
+    prepared = _Prepared()
     for _ in range(turnstile.SURE):
-        assert not turns.is_over
-        turnstile.run(turns, lambda *_: None, None, object())
-    assert turns.is_over
-
-
-class _Time:
-    """A clock that stands still unless it is told."""
-
-    def __init__(self, monkeypatch):
-        self.now = 0
-        monkeypatch.setattr(turnstile, "clock", lambda: self.now)
-
-    def steps(self, turns, rate, duration, has_met=True):
-        """Steps that end at so many nanoseconds after each other, until things may change."""
-        for _ in range(duration // rate + 1):
-            self.now += rate
-            turns.after(has_met)
-
-
-@pytest.mark.parametrize(("alone", "together", "is_free"), [(200_000, 100_000, True), (100_000, 200_000, False), (100_000, 90_000, False)])
-def test_whichever_way_gets_more_done_stays(monkeypatch, alone, together, is_free):
-    monkeypatch.setattr(turnstile.crowd, "meet", lambda ns: None)
-    time = _Time(monkeypatch)
-    turns = Turns()
-    for _ in range(3):
-        time.steps(turns, 100_000, turns._until - time.now)
-        for expected, rate in ((False, alone), (True, together)):
-            assert turns.is_free is expected
-            time.steps(turns, rate, turnstile.SETTLE)
-            time.steps(turns, rate, turnstile.WINDOW)
-        assert turns.is_free is is_free
-    assert turns._until - time.now > 3 * turnstile.FIRST_PAUSE  # less and less often
-
-
-def test_a_single_client_is_left_alone(monkeypatch):
-    met, alone = [], []
-    monkeypatch.setattr(turnstile.crowd, "meet", met.append)
-    monkeypatch.setattr(turnstile.crowd, "reset", lambda: alone.append(1))
-    time = _Time(monkeypatch)
-    turns = Turns()
-    for _ in range(5):
-        time.steps(turns, 100_000, turns._until - time.now, has_met=False)
-        assert not turns.is_free and not met and not alone
-    time.steps(turns, 100_000, turns._until - time.now)
-    assert met
-    for _ in range(2):
-        time.steps(turns, 100_000, turnstile.SETTLE)
-        time.steps(turns, 100_000, turnstile.WINDOW)
-    time.steps(turns, 100_000, turns._until - time.now, has_met=False)
-    assert alone and not turns.is_free
-
-
-def test_steps_that_are_free_do_not_wait_and_know_of_each_other():
-    inside, go, seen = threading.Event(), threading.Event(), []
-    turns = Turns()
-    turns.is_free = True
-    other = threading.Thread(target=turnstile.run, args=(turns, lambda *_: (inside.set(), go.wait(10)), None, object()))
-    other.start()
-    inside.wait(5)
-    turnstile.run(turns, lambda *_: seen.append(1), None, object())  # does not hang
-    assert seen and turns._met == 1 and not turns.is_over
-    turnstile.run(Turns(), lambda *_: seen.append(2), None, object())  # whoever takes turns does not wait for them
-    go.set()
-    other.join()
-    assert seen == [1, 2] and not turnstile._free.locked() and not turnstile._lock.locked()
+        assert prepared.turns
+        turnstile.run(prepared, lambda *_: None, None, object())
+    assert prepared.turns == 0
 
 
 def test_a_step_inside_of_a_step():

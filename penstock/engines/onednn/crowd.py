@@ -106,19 +106,6 @@ def look() -> None:
         _step(-1)
 
 
-def meet(ns: int) -> None:
-    """Steps of several threads are under way at a time: for so long kernels get half of the threads at most, so that there is room for two of them. Nobody has to find
-    out by waiting, and a thread whose kernels take one core needs no threads of OpenMP's, which are ended after each kernel of all but one of our threads."""
-    global limit, _level, _retry_at
-    steps = ladder(_budget)
-    if not is_on() or len(steps) == 1:
-        return
-    level = next(i for i, threads in enumerate(steps) if threads <= max(1, _budget // 2))
-    _level = max(_level, level)
-    limit = steps[_level]
-    _retry_at = clock() + ns
-
-
 def _step(direction: int) -> None:
     global limit, _level, _pause, _retry_at, _wall, _waited, _cpu, _bad
     if not is_on():

@@ -16,7 +16,6 @@ from penstock.engines.xla import backend
 from penstock.engines.xla.device import ALONE, ALONE_IN_A_LIST, Changed, DeviceProgram, Plan, Seen, in_one_go
 from penstock.engines.xla.pace import TooLong, run
 from penstock.engines.xla.program import MOST_SHAPES, Compiled, Given, Program
-from penstock.engines.xla.sharing import Clients, Halves
 from penstock.engines.xla.streams import Reserved
 from penstock.engines.xla.varying import Padding, Varying, cut
 from penstock.graph import spec
@@ -428,15 +427,9 @@ class HotStateProgram(DeviceProgram):
         kept = [self._read(ref) for ref in plan.kept]
         bundle = plan.bundle
         if bundle is not None and bundle.values is not None:
-            clients: Clients | None = bundle.clients
-            if clients is None or not clients.is_crowd(bundle.lock):
-                with bundle.lock:
-                    if bundle.values is not None and (clients is None or not clients.readers):
-                        return self._packed(form, self._step(bundle, form, values, kept, *more), plan.refs)
-            if clients is not None and clients.halves is not None:
-                results = self._in_halves(plan, bundle, clients, clients.halves, (values, self._constants, kept))
-                if results is not None:
-                    return self._packed(form, results, plan.refs)
+            with bundle.lock:
+                if bundle.values is not None:
+                    return self._packed(form, self._step(bundle, form, values, kept, *more), plan.refs)
         for acquire in plan.acquire:
             acquire()
         try:
@@ -480,53 +473,6 @@ class HotStateProgram(DeviceProgram):
             for release in plan.release:
                 release()
         return self._packed(form, results, plan.refs)
-
-    def _bundle(self, form: Compiled, written: list[Ref], donated: list[Ref]) -> Bundle | None:
-        bundle = super()._bundle(form, written, donated)
-        if bundle is not None and form.in_halves is not None:
-            bundle.clients = Clients(form.in_halves)
-        return bundle
-
-    def _in_halves(self, plan: Plan, bundle: Bundle, clients: Clients, halves: Halves, given: tuple[list[Any], ...]) -> list[Any] | None:
-        """A step beside those of other threads; None if the variables have their values, so that nothing has happened."""
-        with bundle.lock:
-            state = bundle.values
-            if state is None:
-                return None
-            clients.readers += 1
-        results: list[Any] | None = None
-        carried: tuple[list[Any], ...] = ()
-        try:
-            carried = halves.first(*given, state)
-        finally:
-            with bundle.lock:
-                clients.readers -= 1
-                now = bundle.values
-                if carried and now is not None:
-                    results, bundle.values = halves.second(*given, now, *carried)
-                    bundle.values[0].block_until_ready()
-        if results is None:  # somebody has asked for a variable meanwhile
-            results = self._second_half(plan, bundle, halves, given, carried)
-        return [np.asarray(v)[()] for v in results]
-
-    def _second_half(self, plan: Plan, bundle: Bundle, halves: Halves, given: tuple[list[Any], ...], carried: tuple[list[Any], ...]) -> list[Any]:
-        for acquire in plan.acquire:
-            acquire()
-        try:
-            taken: list[Any] = []
-            try:
-                self._take_all(plan.donated, backend.array_class(), taken)
-                results, new = halves.second(*given, taken, *carried)
-                new[0].block_until_ready()
-                bundle.tie(new)
-            except BaseException:
-                for ref, value in zip(plan.donated, taken):
-                    hold(ref, value)
-                raise
-        finally:
-            for release in plan.release:
-                release()
-        return results
 
     def _step(self, bundle: Bundle, form: Compiled, *args: Any) -> list[Any]:
         results = super()._step(bundle, form, *args)

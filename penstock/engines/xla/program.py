@@ -13,7 +13,6 @@ import hashlib
 import math
 import weakref
 from collections.abc import Callable
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,7 +26,6 @@ from penstock.engines.xla.pace import STUCK, UNFINISHED, Pace
 from penstock.engines.xla.packs import Pack
 from penstock.engines.xla.rule import REPORTS, Var
 from penstock.engines.xla.segments import Segment
-from penstock.engines.xla.sharing import Halves, halves
 from penstock.engines.xla.sizes import Padded, Size, Symbolic
 from penstock.engines.xla.varying import Cuts, Padding
 from penstock.graph.ir import Tensor
@@ -66,7 +64,6 @@ class Compiled(NamedTuple):
     away and compute on the host. `is_wide`: it has to be called within `backend.x64()`, because of
     64-bit values from the host, or because it is a function of jax.jit's. `pace`: it has loops that may run for long, and is called by `pace.run`.
     `pack`: how the variables that it updates come and go, if not one by one. `padding`: it takes many sizes, and `cuts` says which results have to be cut.
-    `in_halves`: makes the halves in which steps of several threads run.
     """
 
     call: Callable[..., Any]
@@ -81,7 +78,6 @@ class Compiled(NamedTuple):
     pack: Pack | None = None
     padding: Padding | None = None
     cuts: dict[int, Cuts] = {}
-    in_halves: Callable[[], Halves | None] | None = None
 
 
 class Program:
@@ -290,12 +286,9 @@ class Program:
 
             idle = jax.tree.map(lambda spec: put(np.zeros(spec.shape, spec.dtype)), counted[1])
             pace = Pace(idle, [found["written"].index(i) for i in donated], put)
-        in_halves = None
-        if donated and tuple(donated) == found["written"] and len(args) == 4 and pack is padding is None and not found["doubtful"]:
-            in_halves = partial(self._traced, halves, jax, run, args)
         return Compiled(
             call, (*kept, *donated), found["written"], found["outputs"], found["draws"], found["checks"], found["doubtful"], is_wide, pace, pack, padding,
-            found["cuts"], in_halves,
+            found["cuts"],
         )  # fmt: skip
 
     def _check_size(self, results: Any) -> None:
