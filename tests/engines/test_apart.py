@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 jax = pytest.importorskip("jax")
+jaxlib = pytest.importorskip("jaxlib")
 
 from penstock.engines.python.structure import Call
 from penstock.engines.xla import apart, backend, program, segments
@@ -163,6 +164,17 @@ def test_it_goes_when_its_parent_goes(end):
     while is_running(pid) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not is_running(pid)
+
+
+def test_a_parent_that_is_gone_before_the_reply_is_no_error():
+    place = os.path.dirname(os.path.dirname(os.path.abspath(jaxlib.__file__)))
+    command = [sys.executable, os.path.abspath(apart.compiler.__file__), place, str(os.getpid())]
+    popen = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    popen.stdout.close()
+    popen.stdin.write(apart.compiler.REQUEST.pack(0, 9) + b"no module")
+    popen.stdin.close()
+    assert popen.stderr.read() == b"" and popen.wait() == 1
+    popen.stderr.close()
 
 
 def is_running(pid):

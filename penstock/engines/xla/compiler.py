@@ -51,9 +51,12 @@ def main(folder: str, parent: int) -> None:
             result, data = DONE, client.serialize_executable(client.compile_and_load(module, devices, wish))
         except Exception as error:
             result, data = FAILED, f"{type(error).__name__}: {error}".encode()
-        replies.write(REPLY.pack(result, len(data)))
-        replies.write(data)
-        replies.flush()
+        try:
+            replies.write(REPLY.pack(result, len(data)))
+            replies.write(data)
+            replies.flush()
+        except BrokenPipeError:
+            os._exit(1)  # the parent is gone, and so is whoever would read about it
 
 
 if __name__ == "__main__":
