@@ -51,21 +51,17 @@ WIDENED = (
 PRODUCTS = ("BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "MatMul")
 
 
+_NARROW = frozenset((dtypes.float16, dtypes.bfloat16))
+
+
 def install() -> None:
     """Behind the other engines: they are asked first."""
     for name in (*FORMULAS, *TRUTHS, "AddN", "LeakyRelu", "LeakyReluGrad", "SquaredDifference"):
-        offer(name, "native", _elementwise)
+        offer(name, "native", _elementwise, only=_NARROW)
     for name in WIDENED:
-        offer(name, "native", _widened)
+        offer(name, "native", _widened, only=_NARROW)
     for name in PRODUCTS:
         offer(name, "native", _product)
-
-
-_NARROW = (dtypes.float16, dtypes.bfloat16)
-
-
-def _is_narrow(op: Operation) -> bool:
-    return op.attrs.get("T") in _NARROW
 
 
 _loops: dict[tuple[Any, ...], native.Loop] = {}
@@ -95,7 +91,7 @@ def _loop(op: Operation) -> native.Loop | None:
 
 
 def _elementwise(op: Operation, kernel: Kernel) -> Kernel | None:
-    if not _is_narrow(op) or op.attrs.get("data_format", b"NHWC") != b"NHWC" or not native.available():
+    if op.attrs.get("data_format", b"NHWC") != b"NHWC" or not native.available():
         return None
     loop = _loop(op)
     if loop is None:
@@ -128,7 +124,7 @@ _FITS: dict[str, Callable[[tuple[int, ...], tuple[int, ...]], bool]] = {"AddN": 
 
 
 def _widened(op: Operation, kernel: Kernel) -> Kernel | None:
-    if not _is_narrow(op) or not native.available():
+    if not native.available():
         return None
     wide = _in_single(op, kernel)
     return lambda *inputs: kernel(*inputs) if max(x.size for x in inputs) < SMALLEST else wide(*inputs)
@@ -165,6 +161,6 @@ def _product(op: Operation, kernel: Kernel) -> Kernel | None:
     """The product in float32, by whatever engine takes it."""
     if not _is_half(op):
         return None
-    makers = (maker for engine, maker in FAST[op.type].items() if engine != "native" and engine_is_on(engine))
+    makers = (offer.maker for engine, offer in FAST[op.type].items() if engine != "native" and engine_is_on(engine))
     inner = next((found for maker in makers if (found := maker(_InSingle(op), kernel)) is not None), kernel)  # type: ignore[arg-type]
     return lambda a, b: narrow(np.asarray(inner(widen(a), widen(b))), HALF)

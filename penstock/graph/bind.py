@@ -39,6 +39,7 @@ class _KernelPlan(NamedTuple):
     attrs: tuple[str, ...]
     wants_node: bool
     wants_state: bool
+    has_lists: bool
 
 
 def _plan(opdef: OpDef) -> _KernelPlan:
@@ -66,6 +67,7 @@ def _plan(opdef: OpDef) -> _KernelPlan:
         tuple(k for k in keywords if k not in special),
         "node" in keywords,
         "state" in keywords,
+        any(arg.is_list for arg in opdef.inputs),
     )
 
 
@@ -83,10 +85,9 @@ def bind(op: Operation, state: Callable[[str], SimpleNamespace] | None = None) -
         keywords["state"] = state(op.name) if state is not None else SimpleNamespace()
     if keywords:
         fn = functools.partial(fn, **keywords)
-    if any(arg.is_list for arg in opdef.inputs):
+    if plan.has_lists:
         fn = _grouped(fn, input_ranges(op), plan.is_async + plan.needs_ctx)
-    name = opdef.name
-    if name in FAST and (name not in FAST_TYPES or _has_type(op, FAST_TYPES[name])):
+    if opdef.name in FAST:
         fn = _faster(op, fn)
     return Bound(fn, plan.needs_ctx, plan.is_async, opdef.plain_output)
 
@@ -98,26 +99,27 @@ Maker = Callable[[Operation, Callable[..., Any]], "Callable[..., Any] | None"]
 for this node, or None. What it gives calls `kernel` itself for inputs that it does not take, also to word errors."""
 
 
-FAST: dict[str, dict[str, Maker]] = {}
-"""Makers by op type and engine."""
-FAST_TYPES: dict[str, DType] = {}
-"""Op types whose makers take only nodes with an attribute of that type: there is no need to ask them about others."""
+class Offer(NamedTuple):
+    """An engine's maker, and the types of nodes that it takes (None: any)."""
+
+    maker: Maker
+    only: frozenset[DType] | None
 
 
-def offer(op_type: str, engine: str, maker: Maker, only: DType | None = None) -> None:
+FAST: dict[str, dict[str, Offer]] = {}
+"""Offers by op type and engine."""
+
+
+def offer(op_type: str, engine: str, maker: Maker, only: frozenset[DType] | None = None) -> None:
     """Offers an engine's kernel for an op on CPUs. Makers are asked when a node is bound, in the order in which they were offered;
-    with `only`, about nodes that have to do with that type."""
-    if only is None:
-        FAST_TYPES.pop(op_type, None)
-    elif op_type not in FAST:
-        FAST_TYPES[op_type] = only
-    FAST.setdefault(op_type, {})[engine] = maker
+    with `only`, about nodes that have to do with one of these types: large graphs are mostly nodes that nobody wants."""
+    FAST.setdefault(op_type, {})[engine] = Offer(maker, only)
 
 
-def _has_type(op: Operation, dtype: DType) -> bool:
+def _has_type(op: Operation, types: frozenset[DType]) -> bool:
     attrs = op.attrs
     found = attrs.get("T")
-    return found is dtype if found is not None else attrs.get("SrcT") is dtype or attrs.get("DstT") is dtype
+    return found in types if found is not None else attrs.get("SrcT") in types or attrs.get("DstT") in types
 
 
 def engine_is_on(name: str) -> bool:
@@ -128,7 +130,9 @@ def engine_is_on(name: str) -> bool:
 
 
 def _faster(op: Operation, kernel: Callable[..., Any]) -> Callable[..., Any]:
-    for name, maker in FAST[op.type].items():
+    for name, (maker, only) in FAST[op.type].items():
+        if only is not None and not _has_type(op, only):
+            continue
         found = maker(op, kernel) if engine_is_on(name) else None
         if found is not None:
             with contextlib.suppress(AttributeError):  # methods have no room for it

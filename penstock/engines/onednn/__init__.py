@@ -18,6 +18,7 @@ call is large enough for it. PENSTOCK_ENGINES=numpy switches it off. Where there
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -70,7 +71,7 @@ def install(threads: Callable[[], int] | None = None) -> None:
     for name in (*COVERED, *BETWEEN, *FUSED, *BYTES, *RECURRENT, *TRAINED):
         offer(name, "onednn", _lazily(name))
     for name in NARROW:
-        offer(name, "onednn", _narrow(_lazily(name) if name in BETWEEN else None), only=None if name in BETWEEN else bfloat16)
+        offer(name, "onednn", _narrow(_lazily(name) if name in BETWEEN else None), only=None if name in BETWEEN else frozenset((bfloat16,)))
     training.engine = _update
 
 
@@ -97,25 +98,27 @@ def _narrow(otherwise: Callable[..., Any] | None) -> Callable[..., Any]:
 
 
 def _lazily(name: str) -> Callable[..., Any]:
-    def maker(op: Any, kernel: Callable[..., Any]) -> Callable[..., Any] | None:
-        if name in BYTES:
-            from penstock.engines.onednn.int8 import maker as bytes_maker
+    return lambda op, kernel: _maker(name)(op, kernel)
 
-            return bytes_maker(op, kernel)
-        if name in FUSED:
-            from penstock.engines.onednn.fused import MAKERS
-        elif name in RECURRENT:
-            from penstock.engines.onednn.rnn import MAKERS
-        elif name in TRAINED:
-            from penstock.engines.onednn.rnn_training import MAKERS
-        elif name in BETWEEN:
-            from penstock.engines.onednn.kernels import BETWEEN as MAKERS
-        else:
-            from penstock.engines.onednn.kernels import MAKERS
 
-        return MAKERS[name](op, kernel)
+@functools.cache
+def _maker(name: str) -> Callable[..., Any]:
+    if name in BYTES:
+        from penstock.engines.onednn.int8 import maker
 
-    return maker
+        return maker
+    if name in FUSED:
+        from penstock.engines.onednn.fused import MAKERS
+    elif name in RECURRENT:
+        from penstock.engines.onednn.rnn import MAKERS
+    elif name in TRAINED:
+        from penstock.engines.onednn.rnn_training import MAKERS
+    elif name in BETWEEN:
+        from penstock.engines.onednn.kernels import BETWEEN as MAKERS
+    else:
+        from penstock.engines.onednn.kernels import MAKERS
+
+    return MAKERS[name]
 
 
 def set_threads(number: int) -> None:

@@ -11,7 +11,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from penstock import errors
-from penstock.graph.ir import Operation
+from penstock.graph.tensor import Tensor
 from penstock.ops.context import OpContext
 from penstock.ops.interrupts import Uninterrupted, is_from_handler
 from penstock.runtime.kernels import changes_state, ref_inputs
@@ -183,7 +183,7 @@ def straight_program(nodes: list[NodePlan], n_args: int) -> StraightProgram:
     program.n_args = n_args
     program.writes = any(changes_state(node.op) for node in nodes)
     template = program.template
-    register_of: dict[tuple[Operation, int], int] = {}
+    register_of: dict[Tensor, int] = {}
     free_registers: list[int] = []
     last_reader = _last_readers(nodes)
     kept: set[int] = set()  # registers that must stay: constants (they belong to the template) and results
@@ -199,12 +199,12 @@ def straight_program(nodes: list[NodePlan], n_args: int) -> StraightProgram:
         op = node.op
         kind = op.type
         if kind in _ARGS:
-            register = register_of[op, 0] = new_fixed(template)
+            register = register_of[op.outputs[0]] = new_fixed(template)
             program.args.append((op.attrs["index"], register))
             program.silent.append(node)
             continue
         if kind in _CONSTANTS:
-            register = register_of[op, 0] = new_fixed(template)
+            register = register_of[op.outputs[0]] = new_fixed(template)
             template[register] = node.fn()
             kept.add(register)
             program.silent.append(node)
@@ -212,7 +212,7 @@ def straight_program(nodes: list[NodePlan], n_args: int) -> StraightProgram:
         if kind == "NoOp" or kind == "ControlTrigger":
             program.silent.append(node)
             continue
-        inputs = tuple(register_of[t.op, t.value_index] for t in op.inputs)
+        inputs = tuple([register_of[t] for t in op.inputs])
         if kind in _RETVALS and not ref_inputs(op):
             index = op.attrs["index"]
             if index in results_seen:
@@ -222,12 +222,12 @@ def straight_program(nodes: list[NodePlan], n_args: int) -> StraightProgram:
             kept.add(inputs[0])
             program.silent.append(node)
             continue
-        dying = {r for t, r in zip(op.inputs, inputs) if last_reader[t.op, t.value_index] is node and r not in kept}
+        dying = {r for t, r in zip(op.inputs, inputs) if last_reader[t] is node and r not in kept}
         program.needs_ctx |= node.needs_ctx
         if node.plain:
-            if (op, 0) in last_reader:
+            if op.outputs[0] in last_reader:
                 # The result takes a dying input's register: no clearing is needed.
-                out = register_of[op, 0] = dying.pop() if dying else new_register()
+                out = register_of[op.outputs[0]] = dying.pop() if dying else new_register()
                 clear = tuple(dying)
             else:
                 out, clear = _TRASH, (_TRASH, *dying)
@@ -235,10 +235,10 @@ def straight_program(nodes: list[NodePlan], n_args: int) -> StraightProgram:
             program.program.append((shape, node.fn, ins, more, out, clear or None, node))
         else:
             outs = []
-            for i in range(len(op.outputs)):
-                if (op, i) in last_reader:
-                    register_of[op, i] = new_register()
-                    outs.append(register_of[op, i])
+            for tensor in op.outputs:
+                if tensor in last_reader:
+                    register_of[tensor] = new_register()
+                    outs.append(register_of[tensor])
                 else:
                     outs.append(_TRASH)
                     dying.add(_TRASH)
@@ -265,13 +265,13 @@ def _call_shape(node: NodePlan, inputs: tuple[int, ...]) -> tuple[int, Any, int]
     return (NULLARY, 0, 0) if not inputs else (ANY, inputs, 0)
 
 
-def _last_readers(nodes: list[NodePlan]) -> dict[tuple[Operation, int], NodePlan]:
+def _last_readers(nodes: list[NodePlan]) -> dict[Tensor, NodePlan]:
     """Who reads each output last. A result is read at the end, after everything."""
-    last: dict[tuple[Operation, int], NodePlan] = {}
-    results: dict[tuple[Operation, int], NodePlan] = {}
+    last: dict[Tensor, NodePlan] = {}
+    results: dict[Tensor, NodePlan] = {}
     for node in nodes:
         is_result = node.op.type in _RETVALS and not ref_inputs(node.op)
         for tensor in node.op.inputs:
-            (results if is_result else last)[tensor.op, tensor.value_index] = node
+            (results if is_result else last)[tensor] = node
     last.update(results)
     return last
