@@ -13,7 +13,7 @@ import warnings
 import pytest
 
 from conformance import api_programs as programs
-from conformance import surface
+from conformance import api_sessions, api_training, surface  # noqa: F401 - the programs register themselves
 from conformance.both import compare, penstock, run_both, same_structure, tensorflow
 
 pytest.importorskip("tensorflow")

@@ -86,9 +86,10 @@ class Edit:
     def inputs(self, op: Operation) -> list[Tensor]:
         changed = self.retyped.get(op)
         source = op.inputs if changed is None else changed[1]
-        if not self.redirect:
+        redirect = self.redirect
+        if not redirect:
             return source
-        return [self.resolve(t) for t in source]
+        return [self.resolve(t) if t in redirect else t for t in source]
 
     def apply(self, roots: list[Operation]) -> Graph:
         """The graph after the changes, without what the roots no longer need."""

@@ -18,6 +18,7 @@ _SMALL = 4096  # bytes: larger constants are compared by identity only
 def share_common_subexpressions(graph: Graph, context: Any) -> Graph:
     """f(x), f(x) -> one f(x)"""
     edit = Edit(graph)
+    redirect = edit.redirect
     seen: dict[Any, list[Operation]] = {}
     merged: dict[Operation, Operation] = {}
     for op in topological(graph):
@@ -32,7 +33,7 @@ def share_common_subexpressions(graph: Graph, context: Any) -> Graph:
                 continue
             key = ("Const", op.device, value.dtype, array.shape, array.tobytes(), controls)
         else:
-            inputs = tuple([id(edit.resolve(t)) for t in op.inputs])
+            inputs = tuple([id(redirect.get(t, t)) for t in op.inputs])  # one hop: a twin has no twin of its own
             if op.op_def.commutative and len(inputs) == 2 and inputs[0] > inputs[1]:
                 inputs = (inputs[1], inputs[0])
             key = (op.type, op.device, inputs, controls)
@@ -41,11 +42,11 @@ def share_common_subexpressions(graph: Graph, context: Any) -> Graph:
             if op.type == "Const" or same_attrs(op.attrs, twin.attrs):
                 merged[op] = twin
                 for old, new in zip(op.outputs, twin.outputs, strict=True):
-                    edit.redirect[old] = new
+                    redirect[old] = new
                 break
         else:
             twins.append(op)
-    if not edit.redirect:
+    if not redirect:
         return graph
     # Whoever waited for a node that is gone waits for its twin.
     for op in graph:
