@@ -11,13 +11,15 @@ import sys
 import threading
 from typing import Any
 
+from penstock.forks import renewed
+
 DEBUG = _logging.DEBUG
 INFO = _logging.INFO
 WARN = _logging.WARNING
 ERROR = _logging.ERROR
 FATAL = _logging.CRITICAL
 
-_lock = threading.Lock()
+_lock = renewed(threading.Lock())
 _logger: _logging.Logger | None = None
 _counts: dict[tuple[str, int], int] = {}
 

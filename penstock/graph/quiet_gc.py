@@ -7,9 +7,12 @@ again and again. Reference counting goes on as always.
 from __future__ import annotations
 
 import gc
+import os
 import threading
 
-_lock = threading.Lock()
+from penstock.forks import renewed
+
+_lock = renewed(threading.Lock())
 _depth = 0
 _was_enabled = False
 
@@ -35,6 +38,18 @@ class paused:
     def __exit__(self, *exc_info: object) -> None:
         global _depth
         with _lock:
-            _depth -= 1
+            _depth = max(0, _depth - 1)  # 0 already where the thread forked inside
             if _depth == 0 and _was_enabled:
                 gc.enable()
+
+
+def _after_fork() -> None:
+    """Nobody else is at it here."""
+    global _depth
+    if _depth and _was_enabled:
+        gc.enable()
+    _depth = 0
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -15,13 +15,16 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from penstock.ops.resources import Ref
+from penstock.forks import renew
+from penstock.ops.interrupts import Uninterrupted
+from penstock.ops.resources import Ref, variables
 
 _RAW: Any = Ref.__dict__["value"]
 raw_value: Callable[[Ref], Any] = _RAW.__get__
@@ -117,24 +120,39 @@ def untied(ref: Ref) -> Any:
 
 # -- forks ------------------------------------------------------------------------------------------------------------
 
+PATIENCE = 5.0
+"""Seconds that a fork waits at most for those who write variables."""
 _bundles: weakref.WeakSet[Bundle] = weakref.WeakSet()
 _forking = threading.Lock()
 _shut: list[Any] = []
+_missed: list[Any] = []
 
 
 def _before_fork() -> None:
-    """Steps on bundles end first: in the child nobody would end them, and what they have taken would be lost."""
+    """Who writes variables ends first: in the child nobody would, and the values that they have taken would be lost. Who writes for very long is not waited
+    for: the child has the variable without a value."""
     _forking.acquire()  # of two at once, each would wait for the other
-    for bundle in list(_bundles):
-        bundle.lock.acquire()
-        _shut.append(bundle.lock)
+    with Uninterrupted():
+        end = time.monotonic() + PATIENCE
+        for ref in sorted(filter(None, (reference() for reference in variables.valuerefs())), key=id):  # the order of all who take several
+            (_shut if ref.lock.acquire(timeout=max(0.0, end - time.monotonic())) else _missed).append(ref.lock)
+        for bundle in list(_bundles):
+            bundle.lock.acquire()
+            _shut.append(bundle.lock)
 
 
 def _after_fork() -> None:
     while _shut:
         _shut.pop().release()
+    _missed.clear()
     _forking.release()
 
 
+def _after_fork_in_child() -> None:
+    for lock in _missed:
+        renew(lock)
+    _after_fork()
+
+
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork_in_child)

@@ -16,6 +16,7 @@ from penstock import errors
 from penstock.dtypes import DType
 from penstock.dtypes import string as STRING
 from penstock.errors import InvalidArgumentError
+from penstock.forks import renewed
 from penstock.graph.ir import Dims, Graph
 from penstock.ops.declare import NOT_DIFFERENTIABLE, op, same_as, scalar
 from penstock.ops.interrupts import Interruptible
@@ -100,7 +101,7 @@ class PyFunctions:
     """Functions by token. A token lives as long as the graph that holds it (`keep`), so that functions are not leaked."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = renewed(threading.Lock())
         self._next = 0
         self._functions: weakref.WeakValueDictionary[str, _Held] = weakref.WeakValueDictionary()
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock.errors import CancelledError, InvalidArgumentError
+from penstock.forks import renewed
 from penstock.graph.ir import Operation
 from penstock.ops.declare import no_outputs, op, scalar
 from penstock.ops.resources import ResourceHandle, carried
@@ -21,7 +22,7 @@ class Mutex:
         self.name = name
         self.held = False
         self.waiting: deque[_Waiter] = deque()
-        self.guard = threading.Lock()
+        self.guard = renewed(threading.Lock())
 
     def acquire(self, waiter: _Waiter) -> None:
         with self.guard:

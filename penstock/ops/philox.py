@@ -24,6 +24,7 @@ from collections.abc import Callable, Sequence
 import ml_dtypes
 import numpy as np
 
+from penstock.forks import renewed
 from penstock.ops.kernels.libm32 import logf, sincosf
 from penstock.ops.kernels.numeric import narrow
 from penstock.ops.native import streams
@@ -143,7 +144,7 @@ class PhiloxState:
 
     def __init__(self, seed: int = 0, seed2: int = 0) -> None:
         self._next = Philox.from_seeds(seed, seed2)
-        self._lock = threading.Lock()
+        self._lock = renewed(threading.Lock())
 
     def reserve(self, blocks: int) -> Philox:
         """A stretch of `blocks` blocks; the next call starts behind it."""

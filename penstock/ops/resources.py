@@ -11,6 +11,7 @@ after the writer has made the variable empty; readers that meet an empty variabl
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable, Sequence
 from sys import getrefcount
 from typing import Any
@@ -97,6 +98,10 @@ def _owns_memory(value: np.ndarray) -> bool:
     )
 
 
+variables: weakref.WeakValueDictionary[int, Ref] = weakref.WeakValueDictionary()
+"""All there are, by their ids."""
+
+
 class Ref:
     """A variable: one value (None: uninitialised, or in a writer's hands), its lock, its type and declared shape."""
 
@@ -111,6 +116,7 @@ class Ref:
         self.name = name
         self.value: Any = None
         self.lock = threading.RLock()
+        variables[id(self)] = self
 
     def peek(self) -> Any:
         """The current value, or None if there is none yet."""

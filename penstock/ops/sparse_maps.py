@@ -10,6 +10,7 @@ import numpy as np
 
 from penstock.dtypes import DType
 from penstock.errors import InvalidArgumentError
+from penstock.forks import renewed
 from penstock.graph.ir import Dims, Operation
 from penstock.ops.declare import op, scalar, vector, with_rank
 from penstock.ops.kernels.texts import dtype_text
@@ -23,7 +24,7 @@ class SparseMap:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.lock = threading.Lock()
+        self.lock = renewed(threading.Lock())
         self.next = 0
         self.tensors: dict[int, tuple[Any, Any, Any]] = {}
 

@@ -24,6 +24,7 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock import errors
+from penstock.forks import renewed
 
 _tokens = itertools.count(1)
 
@@ -34,7 +35,7 @@ class CancellationManager:
     __slots__ = ("_callbacks", "_children", "_finished", "_lock", "_parent", "_runner", "is_cancelled", "reason")
 
     def __init__(self, parent: CancellationManager | None = None) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.Lock() if parent is not None else renewed(threading.Lock())  # steps have a parent
         self.is_cancelled = False
         self._callbacks: dict[int, Callable[[], Any]] | None = {}
         self._children: dict[CancellationManager, None] | None = None

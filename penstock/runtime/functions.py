@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from penstock import errors
+from penstock.forks import renewed
 from penstock.formats.attr_value import FuncAttr
 from penstock.graph.build import arg_dtypes
 from penstock.graph.function import attr_key
@@ -62,7 +63,7 @@ class FunctionRuntime:
         self.many_devices = False  # then bodies are placed by the devices of the resources they are given
         self._instances: dict[Any, Instance] = {}
         self._recent: dict[int, tuple[FuncAttr, Any, Instance]] = {}  # id of a node's attribute -> (it, its function, the instance)
-        self._lock = threading.RLock()
+        self._lock = renewed(threading.RLock())
         self._local = threading.local()
 
     def instantiate(self, func: FuncAttr | str | bytes, attrs: dict[str, Any] | None = None) -> Instance:

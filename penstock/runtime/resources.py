@@ -16,6 +16,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from penstock import errors
+from penstock.forks import renewed
 from penstock.ops.resources import DEFAULT_CONTAINER, ResourceHandle
 
 
@@ -25,7 +26,7 @@ class ResourceManager:
     def __init__(self, default_container: str = DEFAULT_CONTAINER) -> None:
         self.default_container = default_container
         self._containers: dict[str, dict[tuple[Any, str], Any]] = {}
-        self._lock = threading.RLock()
+        self._lock = renewed(threading.RLock())
         self.version = 0  # goes up when something is forgotten: who remembers a resource must look again
 
     def _container(self, container: str | bytes) -> str:

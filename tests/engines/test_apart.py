@@ -87,6 +87,25 @@ def test_a_process_that_has_ended_is_started_again(process):
     assert process.popen.pid != first.pid
 
 
+def test_a_new_process_that_is_killed_is_started_again(process, monkeypatch, tmp_path):
+    """In the middle of its first request."""
+    marks = tmp_path / "marks"
+    dying = f"""
+        import os, signal, sys
+        with open({str(marks)!r}, "a") as file:
+            file.write("x")
+        if os.path.getsize({str(marks)!r}) < {apart.MOST_DEATHS}:
+            sys.stdin.buffer.read(1)
+            os.kill(os.getpid(), signal.SIGKILL)
+        import runpy
+        runpy.run_path({apart.compiler.__file__!r}, run_name="__main__")
+    """
+    (tmp_path / "dying.py").write_text(textwrap.dedent(dying))
+    monkeypatch.setattr(apart.compiler, "__file__", str(tmp_path / "dying.py"))
+    assert_same(compiled())
+    assert not process.is_unable and process.popen is not None and marks.read_text() == "x" * apart.MOST_DEATHS
+
+
 def test_ctrl_c_is_not_for_it(process):
     compiled()
     first = process.popen
@@ -234,3 +253,28 @@ def test_only_what_is_too_long_for_one_segment_is_cut():
         return [len(s.statements) for s in segments._segments([(s, s) for s in statements], Short())]
 
     assert sizes(10) == [10] and sizes(11) == [4, 4, 3]
+
+
+KEPT = """
+import sys
+from penstock.engines.xla import backend
+jax = backend.start()
+jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+print(jax.jit(lambda x: jax.numpy.sin(x) * 3)(jax.numpy.arange(4.0)).tolist())
+"""
+
+
+def test_a_broken_program_on_disk_is_written_anew(tmp_path):
+    def run():
+        env = {**os.environ, "PENSTOCK_XLA_CACHE": str(tmp_path)}
+        done = subprocess.run([sys.executable, "-c", KEPT], capture_output=True, text=True, env=env, timeout=120, check=True)
+        return done.stdout, done.stderr.count("compiled anew"), done.stderr.count("Error reading")
+
+    want, *told = run()
+    entries = sorted(tmp_path.glob("*-cache"))
+    assert entries and told == [0, 0]
+    for entry in entries:
+        entry.write_bytes(b"broken")
+    assert run() == (want, len(entries), 0)
+    assert all(len(entry.read_bytes()) > 100 for entry in entries)
+    assert run() == (want, 0, 0)

@@ -12,6 +12,7 @@ from typing import Any
 
 from penstock import errors
 from penstock.api.export import export
+from penstock.forks import renewed
 
 _log = logging.getLogger("tensorflow")  # the name that TF1 programs know
 
@@ -37,7 +38,7 @@ class Coordinator:
 
     def __init__(self, clean_stop_exception_types: tuple[type[BaseException], ...] | None = None) -> None:
         self._clean_stop_exception_types = (errors.OutOfRangeError,) if clean_stop_exception_types is None else tuple(clean_stop_exception_types)
-        self._lock = threading.Lock()
+        self._lock = renewed(threading.Lock())
         self._stop_event = threading.Event()
         self._error: BaseException | None = None
         self._joined = False

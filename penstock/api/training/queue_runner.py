@@ -10,6 +10,7 @@ from typing import Any
 from penstock import errors
 from penstock.api.export import export
 from penstock.api.training.coordinator import Coordinator
+from penstock.forks import renewed
 from penstock.formats import protos
 from penstock.graph.defaults import get_default_graph, get_default_session
 from penstock.graph.ir import Operation
@@ -43,7 +44,7 @@ class QueueRunner:
             self._init_from_proto(queue_runner_def, import_scope)
         else:
             self._init_from_args(queue, enqueue_ops, close_op, cancel_op, queue_closed_exception_types)
-        self._lock = threading.Lock()
+        self._lock = renewed(threading.Lock())
         # How many threads of this runner each session has.
         self._runs_per_session: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self._exceptions_raised: list[BaseException] = []

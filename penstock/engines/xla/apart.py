@@ -29,6 +29,8 @@ from penstock.engines.xla import compiler
 log = logging.getLogger("penstock.xla")
 
 SWITCH = "PENSTOCK_XLA_PROCESS"
+MOST_DEATHS = 3
+"""How many new processes may die of one module, killed by somebody who wants memory or by the module itself, before this one has to compile everything."""
 _here = threading.local()
 _is_closing = False
 
@@ -51,16 +53,17 @@ class Process:
 
     def compile(self, module: bytes, options: bytes, threads: int) -> bytes:
         """The executable. Raises Unable, Refused."""
-        for is_new in (self.popen is None, True):
+        deaths = 0
+        while True:
+            deaths += self.popen is None  # who is there already may only have had nothing to do for a while
             if self.popen is None:
                 self.popen = self._start(threads)
             try:
                 return self._ask(self.popen, module, options)
             except (OSError, EOFError) as error:
                 self.stop()
-                if is_new:  # else it has only had nothing to do for a while
+                if deaths == MOST_DEATHS or _is_closing:
                     raise Unable(f"its process ended: {error}") from error
-        raise AssertionError
 
     def _start(self, threads: int) -> subprocess.Popen[bytes]:
         try:

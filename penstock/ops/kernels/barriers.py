@@ -18,6 +18,7 @@ import numpy as np
 from penstock import dtypes
 from penstock.dtypes import DType
 from penstock.errors import CancelledError, InvalidArgumentError, OutOfRangeError
+from penstock.forks import renewed
 from penstock.graph.ir import Dims
 from penstock.ops.kernels.queues import PriorityQueue, row_of, shapes_text, types_text
 from penstock.ops.kernels.waiting import Attempt
@@ -47,7 +48,7 @@ class Barrier:
         self.name = name
         self.types = list(types)
         self.shapes = list(shapes)
-        self.lock = threading.Lock()
+        self.lock = renewed(threading.Lock())
         self.incomplete: dict[bytes, Incomplete] = {}
         self.ready = PriorityQueue(name + "_queue", -1, [dtypes.int64, dtypes.string, *types], [(), (), *shapes])
         self.closed = False

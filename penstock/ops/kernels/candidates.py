@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from penstock.errors import InvalidArgumentError, NotFoundError
+from penstock.forks import renewed
 from penstock.ops.philox import float64_of
 
 
@@ -108,7 +109,7 @@ class UnigramSampler:
 
     def __init__(self, range_max: int) -> None:
         self.range = range_max
-        self._lock = threading.Lock()
+        self._lock = renewed(threading.Lock())
         self._weights = np.ones(range_max, np.int64)
 
     def classes(self, gen: Any, n: int) -> Iterator[np.ndarray]:

@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 
 from penstock import dtypes, errors
+from penstock.forks import renewed
 from penstock.graph.ir import Operation
 from penstock.ops.resources import DEFAULT_CONTAINER, Ref, ResourceHandle, pair_of
 
 _private = itertools.count()
-_making = threading.Lock()
+_making = renewed(threading.Lock())
 
 
 def make_handle(

@@ -22,6 +22,7 @@ import numpy as np
 
 from penstock import dtypes, errors
 from penstock.errors import InvalidArgumentError
+from penstock.forks import renewed
 from penstock.formats.records import RecordReader, open_compressed, open_file
 from penstock.ops.kernels.queues import Queue
 
@@ -47,7 +48,7 @@ class _Answer:
     """What a queue says, now or later: `now(later)` is True if it has spoken, else `later()` is called when it does."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = renewed(threading.Lock())
         self._spoken = False
         self._later: Callable[[], Any] | None = None
         self.result: Any = None
@@ -77,7 +78,7 @@ class Reader:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.lock = threading.Lock()
+        self.lock = renewed(threading.Lock())
         self.waiting: deque[_Request] = deque()
         self.serving = False
         self._clear()

@@ -16,6 +16,7 @@ import numpy as np
 from penstock import dtypes
 from penstock.dtypes import DType
 from penstock.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError, UnimplementedError
+from penstock.forks import renewed
 from penstock.graph.ir import Dims
 from penstock.ops.kernels.texts import dtype_text
 from penstock.ops.resources import ResourceHandle
@@ -34,7 +35,7 @@ class Table:
         self.value_dtype = value_dtype
         self.value_shape: tuple[int, ...] = tuple(value_shape or ())  # type: ignore[arg-type]
         self.entries: dict[Any, Any] = {}
-        self.lock = threading.RLock()
+        self.lock = renewed(threading.RLock())
 
     def __len__(self) -> int:
         return len(self.entries)

@@ -23,6 +23,7 @@ from collections.abc import Callable
 from typing import Any
 
 from penstock import errors
+from penstock.forks import renewed
 
 STUCK, MOVED, DONE = 0, 1, 2
 
@@ -56,7 +57,7 @@ class WaitingRoom:
     """See the module's docstring."""
 
     def __init__(self, *lines: deque[Attempt]) -> None:
-        self.lock = threading.Lock()
+        self.lock = renewed(threading.Lock())
         self.lines = lines
 
     def submit(self, ctx: Any, attempt: Attempt, line: deque[Attempt]) -> None:
