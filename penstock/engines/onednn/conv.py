@@ -371,8 +371,8 @@ def forward_plan(
     library: Library, spec: Spec, bias_type: np.dtype | None = None, post_ops: PostOps = (), is_constant: bool = False
 ) -> Forward | winograd.Winograd | None:
     """The plan of a convolution with what follows it. `is_constant`: the filter never changes, so that laying it out costs nothing."""
-    if is_constant and winograd.pays(spec):
-        plan = planned(winograd.Winograd, library, spec.microseconds, spec, bias_type, post_ops)
+    if winograd.pays(spec, is_constant):
+        plan = planned(winograd.Winograd, library, spec.microseconds, spec, bias_type, post_ops, is_constant)
         if plan is not None:
             return plan
     most = MANY_POSITIONS if spec.filter_bytes <= LARGE_FILTER else SOME_POSITIONS
@@ -391,12 +391,20 @@ def forward(library: Library, spec: Spec, has_bias: bool = False, post_ops: Post
 
 def backward_input(library: Library, spec: Spec) -> Any:
     """A plan whose `run(filter, dy)` gives the gradient of the input, or None."""
+    if winograd.pays(winograd.turned(spec), is_constant=False):
+        plan = planned(winograd.BackwardInput, library, spec.microseconds, spec)
+        if plan is not None:
+            return plan
     as_it_is = spec.depth < FEW_CHANNELS and spec.groups == 1 and (spec.out_depth >= MANY_TIMES * spec.depth or any(s.stride > 1 for s in spec.slides))
     return _product(library, spec, "input") or planned(BackwardInput, library, spec.microseconds, spec, as_it_is)
 
 
 def backward_filter(library: Library, spec: Spec, has_bias: bool = False) -> Any:
     """A plan whose `run(x, dy)` gives the gradient of the filter (and of a bias), or None."""
+    if winograd.pays(spec, is_constant=False):
+        plan = planned(winograd.BackwardFilter, library, spec.microseconds, spec, has_bias)
+        if plan is not None:
+            return plan
     product = None if has_bias else _product(library, spec, "filter")
     return product or planned(BackwardFilter, library, spec.microseconds, spec, has_bias)
 

@@ -160,7 +160,7 @@ _SGEMM = (c_char, c_char, c_int64, c_int64, c_int64, c_float, _H, c_int64, _H, c
 class Library:
     """The loaded library: its functions, one CPU engine, and how many threads it may use.
 
-    `execute(primitive, stream, count, args)` and `sgemm(...)` run without the GIL; everything in `call(name, ...)` with it.
+    `execute(primitive, stream, count, args)`, `sgemm(...)` and `together(code, argument, threads, 0)` run without the GIL; everything in `call(name, ...)` with it.
     """
 
     _let_go: Callable[[int], int] | None = None  # ends the OpenMP threads of the calling thread
@@ -191,6 +191,7 @@ class Library:
         slow.dnnl_primitive_execute.argtypes, slow.dnnl_primitive_execute.restype = (_H, _H, c_int, POINTER(Arg)), c_int
         self.sgemm: Callable[..., int] = slow.dnnl_sgemm
         slow.dnnl_sgemm.argtypes, slow.dnnl_sgemm.restype = _SGEMM, c_int
+        self.together = self._parallel(slow, version.cpu_runtime == _RUNTIME_OPENMP)
         self.has_bf16 = (quick.dnnl_get_effective_cpu_isa() & _ISA_AVX512_BF16) == _ISA_AVX512_BF16
         self._omp_threads = threading.local()
         self._set_omp_threads = self._openmp(version.cpu_runtime == _RUNTIME_OPENMP)
@@ -209,6 +210,14 @@ class Library:
         if pause is not None:
             pause.argtypes, pause.restype = (c_int,), c_int
             self._let_go = pause
+        return function
+
+    def _parallel(self, library: ctypes.CDLL, is_parallel: bool) -> Callable[..., int | None]:
+        """`together(code, argument, threads, 0)`: the function at the address `code` is called with the argument, an address, on OpenMP's threads, once on each."""
+        function = getattr(library, "GOMP_parallel", None) if is_parallel else None
+        if function is None:
+            return lambda code, argument, *_: ctypes.CFUNCTYPE(None, c_void_p)(code)(argument)
+        function.argtypes, function.restype = (_H, _H, c_uint, c_uint), None
         return function
 
     def call(self, name: str, *args: Any) -> None:
@@ -231,8 +240,12 @@ class Library:
                 self._set_omp_threads(number)
             mine.number = number
 
-    def run(self, threads: int, function: Callable[..., int], *args: Any) -> int:
-        """Calls `execute` or `sgemm` with a number of threads. What uses several uses all cores: one at a time."""
+    def openmp_setter(self) -> int:
+        """The address of `omp_set_num_threads`, 0 if there are no OpenMP threads. Who calls it sets it back."""
+        return ctypes.cast(self._set_omp_threads, c_void_p).value or 0 if self._set_omp_threads is not None else 0  # type: ignore[arg-type]
+
+    def run(self, threads: int, function: Callable[..., int | None], *args: Any) -> int | None:
+        """Calls `execute`, `sgemm` or `together` with a number of threads. What uses several uses all cores: one at a time."""
         mine = self._omp_threads
         if getattr(mine, "number", 0) != threads:
             self.use_threads(threads)
@@ -256,7 +269,7 @@ class Library:
             if crowd.limit:
                 crowd.look()
 
-    def _visit(self, function: Callable[..., int], *args: Any) -> int:
+    def _visit(self, function: Callable[..., int | None], *args: Any) -> int | None:
         """A call of another thread than the one whose OpenMP threads wait for the next kernel. After many of them it is that one."""
         if self._home == 0 or self._visits >= MOVES_AFTER or self._let_go is None:
             self._home, self._visits = get_ident(), 0
@@ -405,7 +418,7 @@ def _after_fork() -> None:
         if _library.used:
             log.warning("oneDNN ran before this process was forked: here NumPy computes heavy kernels")
             # Plans that kernels remember meet this answer, and give way to NumPy.
-            _library.execute = _library.sgemm = lambda *args: FORKED
+            _library.execute = _library.sgemm = _library.together = lambda *args: FORKED
             _library.all_cores = threading.Lock()
             _library = None
         else:

@@ -1,23 +1,41 @@
-"""Convolutions of 3 x 3 windows with fewer multiplications, for constant filters: Winograd's F(2 x 2, 3 x 3).
+"""Convolutions of 3 x 3 windows with fewer multiplications, and their gradients: Winograd's F(2 x 2, 3 x 3) and F(3 x 3, 2 x 2).
 
 Each tile of 2 x 2 results depends on 4 x 4 cells. Tile, filter and result are transformed by small constant matrices,
 
     result = A' ((G filter G') * (B' cells B)) A
 
-where * goes element by element, so that all tiles and channels together are 16 products of matrices (tiles, C) @ (C, O): 16
-multiplications a tile where the definition has 36. All three steps run as products of oneDNN on all threads. The transforms of cells and
-results are products with the Kronecker squares of B' and A', 16 x 16 and 4 x 16, whose columns are all tiles and channels side by side;
-bias, addend and activation follow the latter. NumPy copies cells to where the products read them, and results to where they belong.
+    B' = 1  0 -1  0      A' = 1  1  1  0
+         0  1  1  0           0  1 -1 -1
+         0 -1  1  0
+         0  1  0 -1
 
-The filter is transformed in float64 and rounded once. The result is good to about a bit less than that of the definition. Where cells
-are infinite or NaN, so are all results of the tiles that see them.
+where * goes element by element, so that all tiles and channels together are 16 products of matrices (tiles, C) @ (C, O): 16
+multiplications a tile where the definition has 36. The products are oneDNN's. The transforms of cells and results, with bias, addend and activation behind
+the latter, are machine code of ours (`ops.native.winograd`) that runs on oneDNN's threads: others would have to wait until these are asleep.
+
+The gradient of the input is the convolution of the results' gradient with the filter turned around, channels of cells and results exchanged: its products
+read the filter's points across.
+
+The gradient of the filter is, for each tile, a convolution of its cells with the 2 x 2 gradients of its results:
+
+    gradient = sum over tiles of C' ((H results H') * (B' cells B)) C
+
+    H = 1    0         C' = 1  1  1  0
+        1/2  1/2            0  1 -1  0
+        1/2 -1/2            0  1  1 -1
+        0    1
+
+where the sums over tiles are 16 products (C, tiles) @ (tiles, O), of operands that oneDNN would lay out anew: these are machine code too. At the point where both
+means are taken the gradients of the results add up to a quarter of the bias's gradient.
+
+A constant filter is transformed once, in float64, and rounded once. The result is good to about a bit less than that of the definition. Where cells
+are infinite or NaN, so may be all results of the tiles that see them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from ctypes import c_float
-from math import prod
+from ctypes import c_float, memset
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -25,42 +43,56 @@ import numpy as np
 
 from penstock.engines.memory import address, aligned_empty
 from penstock.engines.onednn import matmul
-from penstock.engines.onednn.plan import Reordered
-from penstock.engines.onednn.primitives import FLOAT32, Add, Buffer, ConstantWeights, Maker, PostOps, scratch
+from penstock.engines.onednn.library import UNIMPLEMENTED, Library, OneDnnError
+from penstock.engines.onednn.plan import Reordered, contiguous
+from penstock.engines.onednn.primitives import FLOAT32, Add, Buffer, ConstantWeights, Eltwise, Maker, PostOps, scratch
+from penstock.ops.native import winograd as transforms
 
 if TYPE_CHECKING:
     from penstock.engines.onednn.conv import Spec
 
-CELLS = np.array([[1, 0, -1, 0], [0, 1, 1, 0], [0, -1, 1, 0], [0, 1, 0, -1]])  # B'
 FILTER = np.array([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]])  # G
-RESULT = np.array([[1, 1, 1, 0], [0, 1, -1, -1]])  # A'
 WINDOW, TILE, POINTS = 3, 2, 16
-KEPT_VIEWS = 8
+MEANS = 5
+"""The point at which the mean is taken along both axes."""
+SHARES = 8
+"""In how many parts the tiles are cut for each thread: one that comes late takes fewer."""
 
 # -- whether it pays -----------------------------------------------------------------------------------------------------
 
 FLOPS_PER_US, BYTES_PER_US = 215e3, 18e3
-US_PER_TILE, US_PER_CALL = 0.014, 30.0
+US_PER_TILE, US_PER_CALL = 0.003, 40.0
 WORTH_IT = 0.82
-STRIP_BYTES = 2 << 20
+STRIP_BYTES = 4 << 20
 """What the products of both ways come to, and how fast filters come out of main memory; what the transforms cost for each tile and channel; what
 part of the other way's time it may take, by that reckoning: it leaves out what the caches do. About as many bytes of cells go through the
 steps at a time, so that what one writes the next finds in the caches. Measured on two cores with AVX-512, see docs/decisions/0008. They do not
 depend on the number of threads, so that the same is chosen with any."""
 
 
-def pays(spec: Spec) -> bool:
-    """Whether a convolution with a constant filter is quicker this way."""
+def pays(spec: Spec, is_constant: bool = True) -> bool:
+    """Whether a convolution is quicker this way. `is_constant`: the filter never changes, so that transforming it, or laying it out, costs nothing."""
     if spec.groups != 1 or spec.is_depthwise or not spec.channels_last or spec.dtype != FLOAT32 or len(spec.slides) != 2:
         return False
     if any(s.window != WINDOW or s.stride != 1 or s.dilation != 1 or min(s.before, s.after) < 0 for s in spec.slides):
+        return False
+    if not transforms.available(spec.depth, spec.out_depth):
         return False
     rows, columns = _tiles(spec)
     tiles, pairs = spec.batch * rows * columns, spec.depth * spec.out_depth
     direct = max(spec.flops / FLOPS_PER_US, spec.filter_bytes / BYTES_PER_US)
     product = max(2 * POINTS * tiles * pairs / FLOPS_PER_US, POINTS * pairs * FLOAT32.itemsize / BYTES_PER_US)
-    transforms = US_PER_TILE * tiles * (spec.depth + spec.out_depth) / 2
-    return product + transforms + US_PER_CALL <= WORTH_IT * direct
+    around = US_PER_TILE * tiles * (spec.depth + spec.out_depth) / 2
+    if not is_constant:  # what is read and written to transform it, and to lay it out
+        around += (WINDOW * WINDOW + POINTS) * pairs * FLOAT32.itemsize / BYTES_PER_US
+        direct += 2 * spec.filter_bytes / BYTES_PER_US
+    return product + around + US_PER_CALL <= WORTH_IT * direct
+
+
+def turned(spec: Spec) -> Spec:
+    """The convolution of the results' gradient whose result is the input's."""
+    slides = (s._replace(size=s.out, out=s.size, before=WINDOW - 1 - s.before, after=WINDOW - 1 - s.after) for s in spec.slides)
+    return spec._replace(depth=spec.out_depth, out_depth=spec.depth, slides=tuple(slides))
 
 
 def _tiles(spec: Spec) -> tuple[int, int]:
@@ -81,129 +113,187 @@ def _at_a_time(spec: Spec) -> tuple[int, int]:
 
 
 class Winograd:
-    """y = conv(x, w) [+ bias] [post-ops], with the interface of conv.Forward."""
+    """y = conv(x, w) [+ bias] [post-ops], with the interface of conv.Forward. `is_turned`: the filter is that of the convolution whose gradient this is."""
 
-    def __init__(self, m: Maker, spec: Spec, bias_type: np.dtype | None, post_ops: PostOps) -> None:
+    def __init__(self, m: Maker, spec: Spec, bias_type: np.dtype | None, post_ops: PostOps, is_constant: bool, is_turned: bool = False) -> None:
+        if not transforms.available(spec.depth, spec.out_depth):
+            raise OneDnnError("transforms", UNIMPLEMENTED)
         self.spec, self.dtype, self.shape = spec, spec.dtype, spec.shape(spec.dst_dims)
         self.images, rows = _at_a_time(spec)
-        self.all_rows, columns = _tiles(spec)
-        self.tiles = rows, columns
-        count = self.images * rows * columns
-        wide_in, wide_out = count * spec.depth, count * spec.out_depth
-        self._copies = count
-        # An addend lies as the results do before they are copied to their places.
-        post_ops = tuple(Add((TILE * TILE, wide_out), (wide_out, 1)) if isinstance(op, Add) else op for op in post_ops)
-        self.has_bias = bias_type is not None
-        self.has_addend = any(isinstance(op, Add) for op in post_ops)
-        product = matmul.MatMul(m, _product((POINTS, count, spec.depth), (POINTS, spec.depth, spec.out_depth)), False, (), True)
+        all_rows, columns = _tiles(spec)
+        self.count = count = self.images * rows * columns
+        rows_of, columns_of = (spec.out_depth, spec.depth) if is_turned else (spec.depth, spec.out_depth)
+        sizes = matmul.Spec((POINTS, count, spec.depth), (POINTS, rows_of, columns_of), False, is_turned, FLOAT32)
+        product = matmul.MatMul(m, sizes, False, (), is_constant)
         self.main, self.weights = product.main, Weights(product.weights)
-        self._of_cells = matmul.MatMul(m, _product((POINTS, POINTS), (POINTS, wide_in)), False, (), False).main
-        self._of_result = matmul.MatMul(m, _product((TILE * TILE, POINTS), (POINTS, wide_out)), self.has_bias, post_ops, False).main
-        self._size = POINTS * max(wide_in, wide_out) * FLOAT32.itemsize
+        self._weights = _weight_places(rows_of, columns_of, is_turned)
+        has_bias = bias_type is not None
+        self._of_cells, self._of_points = transforms.cells(), _results(has_bias, post_ops)
+        self._bias, self._addend = (0 if has_bias else None), (int(has_bias) if any(isinstance(op, Add) for op in post_ops) else None)
+        self._size = POINTS * count * max(spec.depth, spec.out_depth) * FLOAT32.itemsize
         # The last strip may compute some rows again.
-        self._starts = [min(i, self.all_rows - rows) for i in range(0, self.all_rows, rows)]
-        self._views: dict[tuple[int, int], _Views] = {}
-        self.run = self.run_constant
+        self._strips = [_Strip.of(spec, self.images, min(i, all_rows - rows), rows) for i in range(0, all_rows, rows)]
+        self._zeros, self._unread = np.zeros(spec.depth, FLOAT32), np.zeros(spec.out_depth, FLOAT32)
+        self.run = self.run_constant if is_constant else self.run_changing
         self.constant = SimpleNamespace(run=self.run_constant, shape=self.shape, main=self.main)
 
     def vector(self, bias: np.ndarray) -> np.ndarray:
-        """A bias as `run_at` reads it: for all tiles side by side."""
-        return np.tile(bias, self._copies)
+        """A constant bias as `run_at` reads it."""
+        return bias
 
     def run_constant(self, x: np.ndarray, w: np.ndarray, *more: np.ndarray) -> np.ndarray:
-        operands = [self.vector(v) if self.has_bias and i == 0 else v for i, v in enumerate(more)]
-        return self.run_at(x, self.weights.constant(w), [*map(address, operands)])
+        return self.run_at(x, self.weights.constant(w), [*map(address, more)])
+
+    def run_changing(self, x: np.ndarray, w: np.ndarray, *more: np.ndarray) -> np.ndarray:
+        w = contiguous(w)
+        points = scratch.take(POINTS * w[0, 0].nbytes)
+        self._transform(transforms.filters(), self._weights, len(self._weights), points.address, address(w), w[0, 0, 0])
+        y = self.run_at(x, points.address, [*map(address, more)])
+        scratch.give(points)
+        return y
 
     def run_at(self, x: np.ndarray, weights: int, more: Sequence[int]) -> np.ndarray:
         """With weights laid out before, and further operands, by their addresses."""
+        x = contiguous(x)
         y = aligned_empty(self.shape, FLOAT32)
-        # Two buffers in turn: what one step writes, the next one reads.
-        one, other = scratch.take(self._size), scratch.take(self._size)
-        views = self._views.get((one.address, other.address)) or self._new_views(one, other)
-        for first in range(0, self.spec.batch, self.images):
-            images = slice(first, first + self.images)
-            for strip in views.strips:
-                for border in strip.borders:
-                    border.fill(0)
-                strip.inside[...] = x[images, strip.read]
-                views.gathered[...] = views.cells
-                self._of_cells.run(_CELLS.address, other.address, one.address)
-                self.main.run(one.address, weights, other.address)
-                if self.has_addend:
-                    self._result_and_addend(other, one, more, images, strip.written)
-                else:
-                    self._of_result.run(_RESULT.address, other.address, one.address, *more)
-                for tile, there in _places(views.results, y[images, strip.written]):
-                    there[...] = tile
-        scratch.give(other)
-        scratch.give(one)
+        bias, addend = (0 if i is None else more[i] for i in (self._bias, self._addend))
+        from_x, to_y, step_x, step_y = address(x), address(y), self.images * x.strides[0], self.images * y.strides[0]
+        # Two buffers: what one step writes, the next one reads.
+        points, products = scratch.take(self._size), scratch.take(self._size)
+        for _ in range(0, self.spec.batch, self.images):
+            for strip in self._strips:
+                self._transform(self._of_cells, strip.cells, self.count, points.address, from_x, self._zeros)
+                self.main.run(points.address, weights, products.address)
+                self._transform(self._of_points, strip.results, self.count, products.address, to_y, self._unread, bias, addend)
+            from_x, to_y, addend = from_x + step_x, to_y + step_y, addend + step_y
+        scratch.give(products)
+        scratch.give(points)
         return y
 
-    def _new_views(self, one: Buffer, other: Buffer) -> _Views:
-        """Names for what lies in the two buffers. To make them takes longer than some of the steps, and the buffers are mostly the same."""
-        spec, (rows, columns) = self.spec, self.tiles
-        height = TILE * rows + 2
-        padded = _array_at(one.address, (self.images, height, TILE * columns + 2, spec.depth))
-        vertical, horizontal = spec.slides
-        right = slice(horizontal.before, horizontal.before + horizontal.size)
-        strips = []
-        for row in self._starts:
-            top = TILE * row - vertical.before  # of the strip, in the image
-            read = slice(max(top, 0), min(top + height, vertical.size))
-            down = slice(read.start - top, read.stop - top)
-            borders = padded[:, : down.start], padded[:, down.stop :], padded[:, down, : right.start], padded[:, down, right.stop :]
-            written = slice(TILE * row, min(TILE * (row + rows), vertical.out))
-            strips.append(_Strip([b for b in borders if b.size], padded[:, down, right], read, written))
-        n, r, c, d = padded.strides
-        cells = np.lib.stride_tricks.as_strided(padded, (4, 4, self.images, rows, columns, spec.depth), (r, c, n, TILE * r, TILE * c, d))
-        results = _array_at(one.address, self._result_shape)
-        views = _Views(strips, cells, _array_at(other.address, cells.shape), results)
-        if len(self._views) >= KEPT_VIEWS:
-            self._views.clear()
-        self._views[one.address, other.address] = views
-        return views
+    def _transform(self, code: int, *told: Any) -> None:
+        transform(self.main.library, self.main.threads, code, *told)
 
-    @property
-    def _result_shape(self) -> tuple[int, ...]:
-        return (TILE, TILE, self.images, *self.tiles, self.spec.out_depth)
 
-    def _result_and_addend(self, source: Buffer, target: Buffer, more: Sequence[int], images: slice, rows: slice) -> None:
-        taken = scratch.take(self._size)
-        tiles = _array_at(taken.address, self._result_shape)
-        for tile, there in _places(tiles, _array_at(more[-1], self.shape)[images, rows]):
-            tile[...] = there
-        self._of_result.run(_RESULT.address, source.address, target.address, *more[:-1], taken.address)
-        scratch.give(taken)
+def transform(
+    library: Library, threads: int, code: int, places: np.ndarray, tiles: int, points: int, image: int, outside: np.ndarray, bias: int = 0, addend: int = 0
+) -> None:
+    """Runs one of the functions of `ops.native.winograd` on tiles whose places are given; `outside`, of as many channels, stands for what is not in the image."""
+    share = max(1, tiles // (SHARES * threads))
+    table = transforms.Table(0, tiles, share, address(places), points, image, address(outside), outside.nbytes, bias, addend)
+    together(library, threads, code, table)
+
+
+def together(library: Library, threads: int, code: int, told: tuple[int, ...]) -> None:
+    """Calls the machine code with a table on so many threads."""
+    table = np.array(told, np.int64)
+    library.used = True
+    status = library.run(threads, library.together, code, address(table), threads, 0)
+    if status:
+        raise OneDnnError("transform", status)
+
+
+class BackwardInput:
+    """dx = the gradient of the input, with the interface of conv.BackwardInput."""
+
+    def __init__(self, m: Maker, spec: Spec) -> None:
+        self.turned = Winograd(m, turned(spec), None, (), is_constant=False, is_turned=True)
+        self.main = self.turned.main
+
+    def run(self, w: np.ndarray, dy: np.ndarray) -> np.ndarray:
+        return self.turned.run_changing(dy, w)
+
+
+class BackwardFilter:
+    """dw = the gradient of the filter, with the interface of conv.BackwardFilter."""
+
+    def __init__(self, m: Maker, spec: Spec, has_bias: bool) -> None:
+        if not transforms.available(spec.depth, spec.out_depth) or spec.depth % transforms.ROWS or spec.out_depth % transforms.LANES:
+            raise OneDnnError("transforms", UNIMPLEMENTED)
+        self.spec, self.has_bias, self.main = spec, has_bias, SimpleNamespace(implementation="winograd")
+        self.library, self.threads = m.library, m.threads
+        self.images, rows = _at_a_time(spec)
+        all_rows, columns = _tiles(spec)
+        self.count = self.images * rows * columns
+        # What the last strip would compute again must not be added again.
+        starts = [(i, min(rows, all_rows - i)) for i in range(0, all_rows, rows)]
+        self._strips = [_Strip.of(spec, self.images, row, some) for row, some in starts]
+        self._places = _weight_places(spec.depth, spec.out_depth, False)
+        self._outside = np.zeros(spec.depth, FLOAT32), np.zeros(spec.out_depth, FLOAT32)
+        self._code = transforms.cells(), transforms.gradients(), transforms.products(spec.depth, spec.out_depth), transforms.weights()
+
+    def run(self, x: np.ndarray, dy: np.ndarray) -> Any:
+        x, dy = contiguous(x), contiguous(dy)
+        spec, library, threads = self.spec, self.library, self.threads
+        zeros, no_gradient = self._outside
+        of_cells, of_gradients, products, of_points = self._code
+        dw = aligned_empty(spec.filter_shape, FLOAT32)
+        db = np.zeros(spec.out_depth, FLOAT32)
+        size = POINTS * self.count * FLOAT32.itemsize
+        cells, gradients, sums = (scratch.take(n) for n in (size * spec.depth, size * spec.out_depth, POINTS * dw[0, 0].nbytes))
+        memset(sums.address, 0, POINTS * dw[0, 0].nbytes)
+        for image in range(0, spec.batch, self.images):
+            for strip in self._strips:
+                tiles = strip.results.size // transforms.RESULT_PLACES
+                transform(library, threads, of_cells, strip.cells, tiles, cells.address, address(x) + image * x.strides[0], zeros)
+                transform(library, threads, of_gradients, strip.results, tiles, gradients.address, address(dy) + image * dy.strides[0], no_gradient)
+                pieces = POINTS * spec.depth // transforms.ROWS
+                together(library, threads, products, transforms.Products(0, pieces, tiles, cells.address, gradients.address, sums.address))
+                if self.has_bias:
+                    db += _rows_at(gradients.address + MEANS * tiles * no_gradient.nbytes, tiles, spec.out_depth).sum(0)
+        transform(library, threads, of_points, self._places, spec.depth, sums.address, address(dw), no_gradient)
+        for used in (sums, gradients, cells):
+            scratch.give(used)
+        db *= TILE * TILE
+        return (dw, db) if self.has_bias else dw
+
+
+def _rows_at(start: int, rows: int, columns: int) -> np.ndarray:
+    """Memory of float32 numbers as an array; the caller keeps it alive."""
+    values: Any = (c_float * (rows * columns)).from_address(start)
+    return np.frombuffer(values, np.float32).reshape(rows, columns)
+
+
+def _results(has_bias: bool, post_ops: PostOps) -> int:
+    """The transform of points to results with what follows; OneDnnError if it does not do that."""
+    slope = most = None
+    for op in post_ops:
+        if isinstance(op, Eltwise) and op.name == "relu":
+            slope = op.alpha
+        elif isinstance(op, Eltwise) and op.name == "clip" and op.alpha == 0:
+            slope, most = 0.0, op.beta
+        elif not isinstance(op, Add) or op is not post_ops[0]:
+            raise OneDnnError(f"transform with {op}", UNIMPLEMENTED)
+    return transforms.results(has_bias, bool(post_ops) and isinstance(post_ops[0], Add), slope, most)
 
 
 class _Strip(NamedTuple):
-    """Some rows of tiles of an image: what is zero around it, where its cells go, which rows of the image they are, which rows result."""
+    """Some rows of tiles of some images: where the cells and the results of each tile lie."""
 
-    borders: list[np.ndarray]
-    inside: np.ndarray
-    read: slice
-    written: slice
-
-
-class _Views(NamedTuple):
-    """Parts of the two buffers of a run."""
-
-    strips: list[_Strip]
     cells: np.ndarray
-    gathered: np.ndarray
     results: np.ndarray
 
+    @classmethod
+    def of(cls, spec: Spec, images: int, row: int, rows: int) -> _Strip:
+        tiles = [TILE * np.arange(row, row + rows), TILE * np.arange(_tiles(spec)[1])]
+        cells = [at - s.before for at, s in zip(tiles, spec.slides, strict=True)]
+        sizes, outs = ([getattr(s, name) for s in spec.slides] for name in ("size", "out"))
+        return cls(_places(images, cells, transforms.SIDE, sizes, spec.depth), _places(images, tiles, TILE, outs, spec.out_depth))
 
-def _square(matrix: np.ndarray) -> Buffer:
-    values = np.kron(matrix, matrix).astype(np.float32)
-    return Buffer(values, address(values), values.nbytes)
+
+def _places(images: int, starts: Sequence[np.ndarray], side: int, sizes: Sequence[int], depth: int) -> np.ndarray:
+    """Offsets in bytes of `side` x `side` cells from each pair of `starts` in images of the sizes given; negative outside."""
+    down, across = (at[:, None] + np.arange(side) for at in starts)
+    height, width = sizes
+    inside = ((down >= 0) & (down < height))[:, None, :, None] & ((across >= 0) & (across < width))[:, None, :]
+    offsets = down[:, None, :, None] * width + across[:, None, :]
+    each = np.arange(images).reshape(-1, 1, 1, 1, 1) * (height * width)
+    return np.where(inside, (offsets + each) * depth * FLOAT32.itemsize, -1).astype(np.int64)
 
 
-_CELLS, _RESULT = _square(CELLS), _square(RESULT)
-
-
-def _product(a: tuple[int, ...], b: tuple[int, ...]) -> matmul.Spec:
-    return matmul.Spec(a, b, False, False, FLOAT32)
+def _weight_places(rows: int, columns: int, is_turned: bool) -> np.ndarray:
+    """Offsets of the 3 x 3 weights of each row, in a filter (3, 3, rows, columns)."""
+    window = np.arange(WINDOW * WINDOW)
+    return ((window[::-1] if is_turned else window) * rows + np.arange(rows)[:, None]) * (columns * FLOAT32.itemsize)
 
 
 class Weights:
@@ -229,23 +319,3 @@ def transformed(filter: np.ndarray) -> np.ndarray:
         row = np.einsum("i,ijco->jco", factors, filter, dtype=np.float64)
         np.einsum("bj,jco->bco", FILTER, row, out=target, dtype=np.float64, casting="same_kind")
     return result.reshape(POINTS, *filter.shape[2:])
-
-
-# -- where cells and results lie -----------------------------------------------------------------------------------------
-
-
-def _array_at(start: int, shape: tuple[int, ...]) -> np.ndarray:
-    """Memory of float32 numbers as an array; the caller keeps it alive."""
-    values: Any = (c_float * prod(shape)).from_address(start)
-    return np.frombuffer(values, np.float32).reshape(shape)
-
-
-def _places(tiles: np.ndarray, image: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Pairs of views of the same results, in tiles (2, 2, N, rows, columns, O) and where they belong (N, height, width, O); what hangs over
-    the edge is left out."""
-    pairs = []
-    for i in range(TILE):
-        for j in range(TILE):
-            there = image[:, i::TILE, j::TILE]
-            pairs.append((tiles[i, j, :, : there.shape[1], : there.shape[2]], there))
-    return pairs

@@ -33,11 +33,22 @@ def ended(a: Assembler) -> Any:
 
 def finished(a: Assembler) -> Any:
     """The function of six arguments that some code is."""
+    pointer, number = ctypes.c_void_p, ctypes.c_int64
+    return ctypes.CFUNCTYPE(None, number, pointer, pointer, pointer, pointer, number)(_placed(a))
+
+
+def code_of(a: Assembler) -> int:
+    """As `ended`, but the address of the function."""
+    for pop in _RESTORED:
+        a.raw(*pop)
+    return _placed(a)
+
+
+def _placed(a: Assembler) -> int:
     from penstock.ops.native.compiler import into_memory
 
     a.raw(0xC5, 0xF8, 0x77, 0xC3)  # vzeroupper; ret
-    pointer, number = ctypes.c_void_p, ctypes.c_int64
-    return ctypes.CFUNCTYPE(None, number, pointer, pointer, pointer, pointer, number)(into_memory(a.finish()))
+    return into_memory(a.finish())
 
 
 def share_out(count: int, size: int, run: Callable[[int, int], None]) -> None:

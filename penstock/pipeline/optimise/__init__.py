@@ -21,6 +21,7 @@ from penstock.pipeline.optimise.edit import Edit, roots_of
 from penstock.pipeline.optimise.folding import fold_constants
 from penstock.pipeline.optimise.inlining import inline_functions
 from penstock.pipeline.optimise.norms import join_norms
+from penstock.pipeline.optimise.pools import mask_pooled
 from penstock.pipeline.optimise.remapping import remap
 from penstock.pipeline.optimise.scales import scale_products
 from penstock.pipeline.optimise.sharing import share_common_subexpressions
@@ -41,7 +42,7 @@ class Pass(NamedTuple):
 
 def _remapping(graph: Graph, context: Any) -> Graph:
     """Nodes that a kernel computes at once: sums and columns of products, normalised rows, LSTMs, updates, chains behind convolutions and products."""
-    for step in (join_unrolled, sum_products, keep_columns, join_norms, join_cells, scale_products, hash_numbers, sum_duplicates, update_in_place, remap):
+    for step in (join_unrolled, sum_products, keep_columns, join_norms, join_cells, scale_products, hash_numbers, sum_duplicates, update_in_place, mask_pooled, remap):
         graph = step(graph, context)
     return graph
 

@@ -54,6 +54,7 @@ class Edit:
     controls    operation -> its new control inputs, where they change
     retyped     operation -> the type, inputs and attributes that it gets
     more_outputs  retyped operation -> tensors that stand for outputs which only its new type has
+    dims        output of a retyped operation -> its dimensions, where they change
     computes    retyped operation -> further operations that it computes, beside those whose values it gives
     why         what was done, one line each, for `explain`
     """
@@ -65,6 +66,7 @@ class Edit:
         self.controls: dict[Operation, list[Operation]] = {}
         self.retyped: dict[Operation, tuple[str, list[Tensor], dict]] = {}
         self.more_outputs: dict[Operation, list[Tensor]] = {}
+        self.dims: dict[Tensor, tuple[int | None, ...]] = {}
         self.computes: dict[Operation, list[Operation]] = {}
         self.why: list[str] = []
 
@@ -158,7 +160,7 @@ class Edit:
         new.origin = op.origin or op
         new.parts = Parts([*given, *self.computes.get(op, ()), op], inputs)
         kept = op.outputs[:1] if new.op_def.plain_output else op.outputs  # further outputs that the new type lacks have no readers
-        new.outputs = [Tensor(new, t.value_index, t.dtype, t.dims) for t in kept]
+        new.outputs = [Tensor(new, t.value_index, t.dtype, self.dims.get(t, t.dims)) for t in kept]
         for old in self.more_outputs.get(op, ()):
             kept = [*kept, old]
             new.outputs.append(Tensor(new, len(new.outputs), old.dtype, old.dims))

@@ -1,0 +1,365 @@
+"""Winograd's transforms for 3 x 3 windows, in machine code: tiles of an image, channels last, to the 16 points at which they are multiplied, and back.
+
+    cells      4 x 4 cells of a tile             ->  B' cells B, one number for each of 16 points
+    filters    3 x 3 weights of a channel        ->  G weights G', likewise
+    results    16 points of a tile               ->  A' points A, 2 x 2 results, plus bias and addend, activated
+
+and for the gradient of the weights, which the same 16 points give out of 4 x 4 cells and 2 x 2 gradients of results:
+
+    gradients  2 x 2 gradients of a tile's results   ->  H gradients H', one number for each point
+    products   points of cells and of gradients      ->  at each point, for each pair of channels, the sum of all tiles' products
+    weights    16 points of a channel                ->  C' points C, 3 x 3 gradients of weights
+
+(`engines.onednn.winograd` has the matrices and what lies between. To `filters` a channel of the input is a tile, and the results' are its channels.) All of a tile stays in registers, 16 channels at a time. A function gets a table (`Table`); several threads may call
+it with the same one, and each takes the next few tiles until there are none. Where a tile's cells or results lie is told as offsets; what is negative lies outside of the image: such cells
+are read from a row of zeros, and such results written to where nobody looks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import NamedTuple
+
+from penstock.ops import native
+from penstock.ops.native import assembler as asm
+from penstock.ops.native.assembler import R8, R9, R10, R11, R12, RAX, RBX, RCX, RDI, RDX, RSI, RSP, Assembler, Mem
+from penstock.ops.native.frames import begun, code_of
+
+LANES = 16
+"""Channels that go through at a time; there must be at least so many."""
+SIDE, WINDOW, TILE = 4, 3, 2
+CELL_PLACES, FILTER_PLACES, RESULT_PLACES = SIDE * SIDE, WINDOW * WINDOW, TILE * TILE
+
+
+class Table(NamedTuple):
+    """What a function is told, 8 bytes each; a function counts `next` up."""
+
+    next: int  # the first tile that nobody has taken
+    tiles: int  # how many there are
+    share: int  # tiles that a thread takes at a time
+    places: int  # the address of int64 offsets: CELL_PLACES, FILTER_PLACES or RESULT_PLACES for each tile
+    points: int  # the address of (16, tiles, channels) numbers
+    image: int  # the address from which the offsets count
+    outside: int  # the address that stands for negative offsets
+    channel_bytes: int  # of one cell, result or point
+    bias: int = 0
+    addend: int = 0  # as `image`
+
+
+_AT = {name: Mem(RDI, 8 * i) for i, name in enumerate(Table._fields)}
+_VECTOR = 4 * LANES
+_TEST, _MOVE_IF_NEGATIVE = 0x85, 0x148
+_PIECE, _TILE, _CHANNELS, _LEFT, _DONE, _END = range(6)
+
+
+def _resolved(a: Assembler, count: int, base: Mem, at: int) -> None:
+    """The addresses of a tile's places, on the stack from `at`."""
+    for i in range(count):
+        a.scalar(asm.MOVE, RAX, Mem(R8, 8 * i))
+        a.scalar(asm.MOVE, RCX, base)
+        a.scalar(asm.ADD, RCX, RAX)
+        a.scalar(_TEST, RAX, RAX)
+        a.scalar(_MOVE_IF_NEGATIVE, RCX, _AT["outside"])
+        a.scalar(asm.MOVE_TO_MEMORY, RCX, Mem(RSP, at + 8 * i))
+
+
+def _over_tiles(places: int, room: int, prepare: Callable[[Assembler], None], channels: Callable[[Assembler], None]) -> int:
+    """The address of a function of a table: `prepare` writes what is done once for a tile whose places are at R8, and `channels` what is done for 16 of its
+    channels: RDX bytes into what lies at each address on the stack, and at RCX among the points, RSI bytes from one to the next."""
+    a = begun()
+    a.with_number(5, RSP, room)
+    a.scalar(asm.MOVE, R11, _AT["channel_bytes"])
+    a.scalar(asm.MOVE, RSI, _AT["tiles"])
+    a.scalar(asm.MULTIPLY, RSI, R11)
+    a.scalar(asm.MOVE, R10, R11)
+    a.with_number(5, R10, _VECTOR)  # where the last vector of channels begins
+    a.label(_PIECE)
+    a.scalar(asm.MOVE, RAX, _AT["share"])
+    a.raw(0xF0, 0x48, 0x0F, 0xC1, 0x07)  # lock xadd [rdi], rax
+    a.scalar(asm.MOVE, R12, _AT["tiles"])
+    a.scalar(asm.CMP, RAX, R12)
+    a.jump(_END, asm.ABOVE_EQUAL)
+    a.scalar(asm.MOVE, RBX, RAX)  # the tile; R12: behind the last one
+    a.scalar(asm.MOVE, RCX, RAX)
+    a.scalar(asm.ADD, RCX, _AT["share"])
+    a.scalar(asm.CMP, RCX, R12)
+    a.scalar(asm.MOVE_IF_BELOW, R12, RCX)
+    a.scalar(asm.MOVE, R9, RAX)
+    a.scalar(asm.MULTIPLY, R9, R11)
+    a.scalar(asm.ADD, R9, _AT["points"])
+    a.set_number(R8, 8 * places)
+    a.scalar(asm.MULTIPLY, R8, RAX)
+    a.scalar(asm.ADD, R8, _AT["places"])
+    a.label(_TILE)
+    prepare(a)
+    a.set_number(RDX, 0)
+    a.label(_CHANNELS)
+    a.scalar(asm.MOVE, RCX, R9)
+    a.scalar(asm.ADD, RCX, RDX)
+    channels(a)
+    a.with_number(0, RDX, _VECTOR)
+    a.scalar(asm.CMP, RDX, R10)
+    a.jump(_LEFT, asm.ABOVE)
+    a.jump(_CHANNELS)
+    a.label(_LEFT)
+    a.scalar(asm.CMP, RDX, R11)
+    a.jump(_DONE, asm.ABOVE_EQUAL)
+    a.scalar(asm.MOVE, RDX, R10)  # fewer than a vector: some channels once more
+    a.jump(_CHANNELS)
+    a.label(_DONE)
+    a.with_number(0, R8, 8 * places)
+    a.scalar(asm.ADD, R9, R11)
+    a.with_number(0, RBX, 1)
+    a.scalar(asm.CMP, RBX, R12)
+    a.jump(_TILE, asm.BELOW)
+    a.jump(_PIECE)
+    a.label(_END)
+    a.with_number(0, RSP, room)
+    return code_of(a)
+
+
+@cache
+def cells() -> int:
+    """The address of the function that makes points of cells."""
+
+    def channels(a: Assembler) -> None:
+        for column in range(SIDE):
+            for row in range(SIDE):
+                a.scalar(asm.MOVE, RAX, Mem(RSP, 8 * (SIDE * row + column)))
+                a.vector("load.f32", 16 + row, Mem(RAX, index=RDX))
+            _differences(a, [16, 17, 18, 19], [SIDE * row + column for row in range(SIDE)])
+        for row in range(SIDE):
+            _differences(a, [SIDE * row + column for column in range(SIDE)], [16, 17, 18, 19])
+            for column in range(SIDE):
+                a.vector("store.f32", 16 + column, Mem(RCX))
+                a.scalar(asm.ADD, RCX, RSI)
+
+    return _over_tiles(CELL_PLACES, 8 * CELL_PLACES, lambda a: _resolved(a, CELL_PLACES, _AT["image"], 0), channels)
+
+
+@cache
+def filters() -> int:
+    """The address of the function that makes points of weights."""
+
+    def channels(a: Assembler) -> None:
+        for row in range(WINDOW):
+            for column in range(WINDOW):
+                a.scalar(asm.MOVE, RAX, Mem(RSP, 8 * (WINDOW * row + column)))
+                a.vector("load.f32", WINDOW * row + column, Mem(RAX, index=RDX))
+        for column in range(WINDOW):
+            _halves(a, [column, 3 + column, 6 + column], [9 + column, 12 + column])
+        for first in (0, 9, 12, 6):
+            row = [first, first + 1, first + 2]
+            _halves(a, row, [17, 18])
+            for register in (row[0], 17, 18, row[2]):
+                a.vector("store.f32", register, Mem(RCX))
+                a.scalar(asm.ADD, RCX, RSI)
+
+    return _over_tiles(FILTER_PLACES, 8 * FILTER_PLACES, lambda a: _resolved(a, FILTER_PLACES, _AT["image"], 0), channels)
+
+
+def _halves(a: Assembler, x: list[int], y: list[int]) -> None:
+    """y = the two rows of G x in the middle; the others are the first and the last of x."""
+    half = a.constant(0.5, "f32")
+    a.vector("add.f32", 16, x[0], x[2])
+    a.vector("add.f32", y[0], 16, x[1])
+    a.vector("mul.f32", y[0], y[0], half)
+    a.vector("sub.f32", y[1], 16, x[1])
+    a.vector("mul.f32", y[1], y[1], half)
+
+
+@cache
+def gradients() -> int:
+    """The address of the function that makes points of gradients of results."""
+
+    def channels(a: Assembler) -> None:
+        for i in range(RESULT_PLACES):
+            a.scalar(asm.MOVE, RAX, Mem(RSP, 8 * i))
+            a.vector("load.f32", i, Mem(RAX, index=RDX))
+        for column in range(TILE):
+            _mean_and_half(a, [column, 2 + column], [4 + column, 6 + column])
+        for first in (0, 4, 6, 2):
+            _mean_and_half(a, [first, first + 1], [8, 9])
+            for register in (first, 8, 9, first + 1):
+                a.vector("store.f32", register, Mem(RCX))
+                a.scalar(asm.ADD, RCX, RSI)
+
+    return _over_tiles(RESULT_PLACES, 8 * RESULT_PLACES, lambda a: _resolved(a, RESULT_PLACES, _AT["image"], 0), channels)
+
+
+def _mean_and_half(a: Assembler, x: list[int], y: list[int]) -> None:
+    """y = the two rows of H x in the middle; the others are x."""
+    half = a.constant(0.5, "f32")
+    for operation, register in zip(("add.f32", "sub.f32"), y, strict=True):
+        a.vector(operation, register, x[0], x[1])
+        a.vector("mul.f32", register, register, half)
+
+
+@cache
+def weights() -> int:
+    """The address of the function that makes gradients of weights out of points."""
+
+    def channels(a: Assembler) -> None:
+        for point in range(SIDE * SIDE):
+            a.vector("load.f32", point, Mem(RCX))
+            a.scalar(asm.ADD, RCX, RSI)
+        for column in range(SIDE):
+            _three_sums(a, [SIDE * row + column for row in range(SIDE)], [SIDE * row + column for row in range(WINDOW)])
+        for row in range(WINDOW):
+            _three_sums(a, [SIDE * row + column for column in range(SIDE)], [17, 18, 19])
+            for column in range(WINDOW):
+                a.scalar(asm.MOVE, RAX, Mem(RSP, 8 * (WINDOW * row + column)))
+                a.vector("store.f32", 17 + column, Mem(RAX, index=RDX))
+
+    return _over_tiles(FILTER_PLACES, 8 * FILTER_PLACES, lambda a: _resolved(a, FILTER_PLACES, _AT["image"], 0), channels)
+
+
+def _three_sums(a: Assembler, x: list[int], y: list[int]) -> None:
+    """y = C' x; the registers of y may be the first of x"""
+    a.vector("add.f32", 16, x[1], x[2])
+    a.vector("add.f32", y[0], x[0], 16)
+    a.vector("sub.f32", y[1], x[1], x[2])
+    a.vector("sub.f32", y[2], 16, x[3])
+
+
+class Products(NamedTuple):
+    """What `products` is told. It counts `next` up by one for each piece: `ROWS` channels of the cells at one point."""
+
+    next: int
+    pieces: int
+    tiles: int
+    cells: int  # the address of their points, (16, tiles, channels)
+    gradients: int  # likewise
+    sums: int  # the address of (16, channels of cells, channels of results), to which the sums are added
+
+
+ROWS = 4
+_BLOCK = 4
+"""Vectors of results' channels whose sums are in registers, for each of `ROWS` channels of cells."""
+_SUMS, _VALUES, _FACTORS = 0, 16, 20
+
+
+@cache
+def products(depth: int, out_depth: int) -> int:
+    """The address of the function of a `Products` for so many channels, divisible by ROWS and by LANES."""
+    at = {name: Mem(RDI, 8 * i) for i, name in enumerate(Products._fields)}
+    row, out_row = 4 * depth, 4 * out_depth
+    a = begun()
+    piece, end = 0, 1
+    a.label(piece)
+    a.set_number(RAX, 1)
+    a.raw(0xF0, 0x48, 0x0F, 0xC1, 0x07)  # lock xadd [rdi], rax
+    a.scalar(asm.CMP, RAX, at["pieces"])
+    a.jump(end, asm.ABOVE_EQUAL)
+    # The point, and the place of the channels within its rows: the quotient and the rest.
+    a.set_number(RDX, 0)
+    a.set_number(RCX, depth // ROWS)
+    a.raw(0x48, 0xF7, 0xF1)  # div rcx: rax = the point, rdx = the block of rows
+    a.set_number(R8, 4 * ROWS)
+    a.scalar(asm.MULTIPLY, R8, RDX)
+    a.set_number(R9, row)
+    a.scalar(asm.MULTIPLY, R9, at["tiles"])
+    a.scalar(asm.MULTIPLY, R9, RAX)
+    a.scalar(asm.ADD, R8, R9)
+    a.scalar(asm.ADD, R8, at["cells"])
+    a.set_number(R9, out_row)
+    a.scalar(asm.MULTIPLY, R9, at["tiles"])
+    a.scalar(asm.MULTIPLY, R9, RAX)
+    a.scalar(asm.ADD, R9, at["gradients"])
+    a.set_number(R10, depth * out_row)
+    a.scalar(asm.MULTIPLY, R10, RAX)
+    a.set_number(R11, ROWS * out_row)
+    a.scalar(asm.MULTIPLY, R11, RDX)
+    a.scalar(asm.ADD, R10, R11)
+    a.scalar(asm.ADD, R10, at["sums"])
+    for label, first in enumerate(range(0, out_row, _BLOCK * _VECTOR), 2):
+        vectors = min(_BLOCK, (out_row - first) // _VECTOR)
+        pairs = [(r, v) for r in range(ROWS) for v in range(vectors)]
+        for r, v in pairs:
+            a.vector("load.f32", _SUMS + _BLOCK * r + v, Mem(R10, r * out_row + first + v * _VECTOR))
+        a.scalar(asm.MOVE, RCX, R8)
+        a.scalar(asm.MOVE, RDX, R9)
+        a.scalar(asm.MOVE, RBX, at["tiles"])
+        a.label(label)
+        for v in range(vectors):
+            a.vector("load.f32", _VALUES + v, Mem(RDX, first + v * _VECTOR))
+        for r in range(ROWS):
+            a.vector("broadcast.f32", _FACTORS + r, Mem(RCX, 4 * r))
+            for v in range(vectors):
+                a.vector("madd231.f32", _SUMS + _BLOCK * r + v, _FACTORS + r, _VALUES + v)
+        a.with_number(0, RCX, row)
+        a.with_number(0, RDX, out_row)
+        a.with_number(5, RBX, 1)
+        a.jump(label, asm.NOT_ZERO)
+        for r, v in pairs:
+            a.vector("store.f32", _SUMS + _BLOCK * r + v, Mem(R10, r * out_row + first + v * _VECTOR))
+    a.jump(piece)
+    a.label(end)
+    return code_of(a)
+
+
+def _differences(a: Assembler, x: list[int], y: list[int]) -> None:
+    """y = B' x"""
+    a.vector("sub.f32", y[0], x[0], x[2])
+    a.vector("add.f32", y[1], x[1], x[2])
+    a.vector("sub.f32", y[2], x[2], x[1])
+    a.vector("sub.f32", y[3], x[1], x[3])
+
+
+@cache
+def results(has_bias: bool, has_addend: bool, slope: float | None = None, most: float | None = None) -> int:
+    """The address of the function that makes results of points. Those below zero are multiplied by `slope`, if there is one; NaN becomes zero
+    where it is zero. None is above `most`."""
+
+    def prepare(a: Assembler) -> None:
+        _resolved(a, RESULT_PLACES, _AT["image"], 0)
+        if has_addend:
+            _resolved(a, RESULT_PLACES, _AT["addend"], 8 * RESULT_PLACES)
+
+    def channels(a: Assembler) -> None:
+        plane = [16, 17, 18, 19]
+        for row in range(SIDE):
+            for column in range(SIDE):
+                a.vector("load.f32", SIDE * row + column, Mem(RCX))
+                a.scalar(asm.ADD, RCX, RSI)
+        for column in range(SIDE):
+            _sums(a, [SIDE * row + column for row in range(SIDE)], [20 + column, 24 + column])
+        _sums(a, [20, 21, 22, 23], plane[:2])
+        _sums(a, [24, 25, 26, 27], plane[2:])
+        if has_bias:
+            a.scalar(asm.MOVE, RAX, _AT["bias"])
+            a.vector("load.f32", 28, Mem(RAX, index=RDX))
+        if slope is not None:
+            a.vector("xor.i32", 29, 29, 29)
+        for i, y in enumerate(plane):
+            if has_bias:
+                a.vector("add.f32", y, y, 28)
+            if has_addend:
+                a.scalar(asm.MOVE, RAX, Mem(RSP, 8 * (RESULT_PLACES + i)))
+                a.vector("add.f32", y, y, Mem(RAX, index=RDX))
+            if slope:
+                a.vector("mul.f32", 30, y, a.constant(slope, "f32"))
+                a.vector("cmp.f32", 1, y, 29, immediate=asm.LESS)
+                a.vector("blend.f32", y, y, 30, mask=1)
+            elif slope is not None:
+                a.vector("max.f32", y, y, 29)
+            if most is not None:
+                a.vector("min.f32", y, y, a.constant(most, "f32"))
+            a.scalar(asm.MOVE, RAX, Mem(RSP, 8 * i))
+            a.vector("store.f32", y, Mem(RAX, index=RDX))
+
+    return _over_tiles(RESULT_PLACES, 16 * RESULT_PLACES, prepare, channels)
+
+
+def _sums(a: Assembler, x: list[int], y: list[int]) -> None:
+    """y = A' x"""
+    a.vector("add.f32", y[0], x[0], x[1])
+    a.vector("add.f32", y[0], y[0], x[2])
+    a.vector("sub.f32", y[1], x[1], x[2])
+    a.vector("sub.f32", y[1], y[1], x[3])
+
+
+def available(depth: int, out_depth: int) -> bool:
+    """Whether there are such functions for so many channels of cells and of results."""
+    return min(depth, out_depth) >= LANES and native.available()
