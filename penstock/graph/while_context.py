@@ -223,7 +223,7 @@ class WhileContext(ControlFlowContext):
     def BuildLoop(self, pred: Callable[..., Any], body: Callable[..., Any], loop_vars: Any, shape_invariants: Any, return_same_structure: bool) -> Any:
         """Adds the loop to the graph and returns its results in the structure that `body` returns."""
         flat = [flow_of(v) for v in nest.flatten(loop_vars)]
-        flat = [v if isinstance(v, (IndexedSlices, SparseTensor)) else convert_to_tensor(v, as_ref=True) for v in flat]
+        flat = [v if isinstance(v, (IndexedSlices, SparseTensor)) else convert_to_tensor(v) for v in flat]
         invariants = None
         if shape_invariants is not None:
             invariants = flat_invariants(shape_invariants)

@@ -10,6 +10,7 @@ from penstock.errors import InternalError, InvalidArgumentError
 from penstock.ops import native
 from penstock.ops.broadcasting import binary, broadcast_shape, conj, incompatible_shapes, reduce_to
 from penstock.ops.declare import broadcast, merge_same, op, same_as
+from penstock.ops.kernels import periods
 from penstock.ops.kernels.numeric import NARROW, narrow, widen
 from penstock.ops.native import looped
 from penstock.ops.samples import arr, empty, ints, normal, strings, uniform
@@ -83,9 +84,12 @@ op("MulNoNan(x: T, y: T) -> (z: T) [T: type in FLOATS|COMPLEX]",
    shape=broadcast, numpy=mul_no_nan, grad=mul_no_nan_grad, samples=[*BROADCASTS, SPECIAL], errors=MISFITS)  # fmt: skip
 
 
+_difference = periods.spread(np.subtract)
+
+
 @binary
 def squared_difference(x: Any, y: Any) -> Any:
-    d = np.subtract(x, y)
+    d = _difference(x, y)
     return d * np.conj(d) if d.dtype.kind == "c" else np.square(d)
 
 
@@ -220,12 +224,48 @@ op("DivNoNan(x: T, y: T) -> (z: T) [T: type in FLOATS|COMPLEX]",
    shape=broadcast, numpy=div_no_nan, grad=div_no_nan_grad, samples=[*NONZERO, *BROADCASTS, SPECIAL], errors=MISFITS)
 
 
+def _float_remainder(x: Any, y: Any) -> Any:
+    """np.fmod, exactly: the product is not rounded. NaN where the quotient has too many bits for that, or something is infinite."""
+    dividend, divisor = np.abs(x), np.abs(y)
+    quotient = np.trunc(dividend / divisor)
+    rest = dividend - quotient * divisor
+    rest = np.where(rest < 0, rest + divisor, rest)  # the quotient had been rounded up
+    return np.where(quotient < 1 << 52, np.copysign(rest, x), np.nan)
+
+
+def _floored_float_remainder(x: Any, y: Any) -> Any:
+    rest = _float_remainder(x, y)
+    return np.where(rest == 0, np.copysign(0 * y, y), np.where((rest < 0) ^ (y < 0), rest + y, rest))
+
+
+def in_floats(formula: Any) -> Any:
+    """A kernel for floats that NumPy takes one by one: by a loop in machine code, and by NumPy where that gives NaN."""
+    loop = native.Loop(formula)
+
+    def with_loop(plain: Any) -> Any:
+        def kernel(x: Any, y: Any) -> Any:
+            if x.dtype.kind == "f" and x.itemsize >= 4 and x.size >= native.SMALL and y.shape in (x.shape, ()):
+                found = loop.run(x, y)
+                if found is not None:
+                    left = np.isnan(found)
+                    if left.any():
+                        found[left] = plain(x[left], np.broadcast_to(y, x.shape)[left])
+                    return found
+            return plain(x, y)
+
+        return kernel
+
+    return with_loop
+
+
+@in_floats(_floored_float_remainder)
 @in_doubles(lambda x, y: x - np.floor(x / y) * y)
 @binary
 def floored_remainder(x: Any, y: Any) -> Any:
     return np.mod(x, y)
 
 
+@in_floats(_float_remainder)
 @in_doubles(lambda x, y: x - np.trunc(x / y) * y)
 @binary
 def truncated_remainder(x: Any, y: Any) -> Any:

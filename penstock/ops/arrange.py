@@ -11,6 +11,7 @@ from penstock.errors import InvalidArgumentError
 from penstock.graph.ir import Dims
 from penstock.ops.declare import NOT_DIFFERENTIABLE, op, with_rank
 from penstock.ops.native import pixels
+from penstock.ops.native.frames import share_out
 from penstock.ops.samples import arr, empty, normal, strings
 from penstock.shapes import format_dims, merge_dims
 
@@ -26,7 +27,22 @@ def tile_kernel(x: Any, multiples: np.ndarray) -> np.ndarray:
     for i, count in enumerate(counts):
         if count < 0:
             raise InvalidArgumentError(f"Expected multiples[{i}] >= 0, but got {count}")
-    return np.tile(x, counts) if counts else x
+    if x.size * math.prod(counts) < _LARGE or x.shape[-1] * x.itemsize < _LONG_ROW or sum(count > 1 for count in counts) < 2:
+        return np.tile(x, counts) if counts else x
+    # All copies in one pass, by threads that take some of x each; np.tile makes those along one axis after those along another.
+    result = np.empty([size * count for size, count in zip(x.shape, counts, strict=True)], x.dtype)
+    pairs = [n for pair in zip(counts, x.shape, strict=True) for n in pair]
+    target, source = result.reshape(pairs), x.reshape([n for size in x.shape for n in (1, size)])
+
+    def run(start: int, end: int) -> None:
+        target[:, start:end] = source[:, start:end]
+
+    share_out(len(x), result.size // len(x), run)
+    return result
+
+
+_LARGE, _LONG_ROW = 1 << 16, 1 << 10
+"""Elements of a result, and bytes of a row of x, from which on that is quicker."""
 
 
 def tile_shape(c: Any) -> Dims:
@@ -352,12 +368,21 @@ def reverse_sequence_kernel(x: Any, lengths: np.ndarray, *, seq_dim: int, batch_
             raise InvalidArgumentError(f"seq_lens({d}) < 0")
         if length > size:
             raise InvalidArgumentError(f"seq_lens({d}) > input.dims({seq_dim})")
-    # For each batch entry, the positions along the sequence in their new order.
-    position = np.arange(size)
-    order = np.where(position < lengths[:, None], lengths[:, None] - 1 - position, position)
     moved = np.moveaxis(x, (batch_dim, seq_dim), (0, 1))
-    picked = moved[np.arange(lengths.size)[:, None], order]
+    if size >= _LONG_SEQUENCE:
+        picked = moved.copy()
+        for mine, all_of_it, length in zip(picked, moved, lengths.tolist(), strict=True):
+            mine[:length] = all_of_it[:length][::-1]
+    else:  # for each batch entry, the positions along the sequence in their new order
+        position = np.arange(size)
+        order = np.where(position < lengths[:, None], lengths[:, None] - 1 - position, position)
+        order += np.arange(lengths.size)[:, None] * size
+        picked = np.ascontiguousarray(moved).reshape(lengths.size * size, math.prod(moved.shape[2:])).take(order.reshape(-1), 0).reshape(moved.shape)
     return np.moveaxis(picked, (0, 1), (batch_dim, seq_dim))
+
+
+_LONG_SEQUENCE = 128
+"""Positions from which on sequences are reversed one by one."""
 
 
 def reverse_sequence_shape(c: Any) -> Dims:

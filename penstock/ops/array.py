@@ -333,11 +333,10 @@ def invert_permutation_kernel(x: np.ndarray) -> np.ndarray:
     if x.ndim != 1:
         raise InvalidArgumentError("invert_permutation expects a 1D vector.")
     count = x.size
-    for v in x.tolist():
-        if not 0 <= v < count:
-            raise InvalidArgumentError(f"{v} is not between 0 and {count}")
+    if count and not (0 <= x.min() and x.max() < count):
+        raise InvalidArgumentError(f"{x[(x < 0) | (x >= count)][0]} is not between 0 and {count}")
     result = np.full(count, -1, x.dtype)
-    result[x] = np.arange(count, dtype=x.dtype)
+    result[x.astype(np.intp, copy=False)] = np.arange(count, dtype=x.dtype)
     if count and result.min() < 0:
         values, counts = np.unique(x, return_counts=True)
         raise InvalidArgumentError(f"{values[counts > 1][0]} is duplicated in the input.")

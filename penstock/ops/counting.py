@@ -9,6 +9,8 @@ import numpy as np
 from penstock.dtypes import DType
 from penstock.errors import InvalidArgumentError
 from penstock.ops.declare import NOT_DIFFERENTIABLE, checked_scalar, op, same_as, with_rank
+from penstock.ops.native import occurrences, searching
+from penstock.ops.native.frames import share_out
 from penstock.ops.samples import arr, empty, ints, normal, uniform
 from penstock.shapes import Dims, format_dims
 
@@ -179,11 +181,25 @@ def histogram_kernel(values: Any, value_range: Any, nbins: Any, *, dtype: DType)
     if n <= 0:
         raise InvalidArgumentError(f"nbins should be a positive number, but got '{n}'")
     flat = np.ravel(values)
-    if flat.dtype.kind == "f" and np.isnan(flat).any():
+    if flat.dtype.kind == "f" and flat.size and np.isnan(flat.min()):
         raise InvalidArgumentError("Histogram values must not contain NaN")
-    step = (high - low) / n
-    index = np.clip((np.maximum(flat, low).astype(np.float64) - low) / step, 0, n - 1).astype(np.int64)
-    return np.bincount(index, minlength=n).astype(dtype.np)
+    found: list[np.ndarray] = []
+    share_out(flat.size, WORK if n < flat.size // 8 else 0, lambda start, end: found.append(_histogram(flat[start:end], low, (high - low) / n, n)))
+    return np.add.reduce(found).astype(dtype.np)
+
+
+WORK = 4
+"""Numbers that are added in the time that one is counted in."""
+
+
+def _histogram(values: np.ndarray, low: float, step: float, n: int) -> np.ndarray:
+    found = occurrences.histogram(values, low, step, n)
+    if found is not None:
+        return found
+    place = values.astype(np.float64)
+    place -= low
+    place /= step
+    return np.bincount(np.clip(place, 0, n - 1, out=place).astype(np.int64), minlength=n)
 
 
 def histogram_shape(c: Any) -> Dims:
@@ -203,7 +219,11 @@ def bucketize_kernel(values: Any, *, boundaries: list[float]) -> Any:
     edges = np.array(boundaries, dtype=np.float32)
     if (edges[1:] < edges[:-1]).any():
         raise InvalidArgumentError("Expected sorted boundaries")
-    return np.searchsorted(edges.astype(np.float64), np.asarray(values).astype(np.float64), side="right").astype(np.int32)
+    wide, numbers = edges.astype(np.float64), np.asarray(values).astype(np.float64)
+    found = searching.places(wide.reshape(1, -1), numbers.reshape(1, -1), "right")
+    if found is None:
+        found = np.searchsorted(wide, numbers, side="right")
+    return found.astype(np.int32).reshape(numbers.shape)
 
 
 op("Bucketize(input: T) -> (output: int32) [T: type in {int32, int64, float, double}; boundaries: list(float)]",

@@ -218,8 +218,18 @@ def from_output(function: Any) -> Any:
 
 
 def from_output_unless_zero(function: Any) -> Any:
-    """As `from_output`, but where dy is 0 the result is 0, whatever y is: an infinite slope that nobody asks for does no harm."""
-    return from_output(lambda y, dy: np.where(dy == 0, dy.dtype.type(0), function(y, dy)))
+    """As `from_output`, but where dy is 0 the result is 0, whatever y is: an infinite slope that nobody asks for does no harm.
+    `function` gets the conjugate of y."""
+
+    def unless_zero(y: Any, dy: Any) -> Any:
+        slope = function(_conjugate(y), dy)
+        return slope if np.count_nonzero(dy) == dy.size else np.where(dy == 0, dy.dtype.type(0), slope)
+
+    return from_output(unless_zero)
+
+
+def _conjugate(x: Any) -> Any:
+    return np.conj(x) if x.dtype.kind == "c" else x  # NumPy would copy it
 
 
 PAIR = [dict(y=uniform(2, 3, lo=0.1, hi=0.9), dy=normal(2, 3)), dict(y=empty(0), dy=empty(0)), dict(y=uniform(lo=0.1), dy=normal())]
@@ -231,7 +241,7 @@ def _reciprocal_grad_grad(g: Any, op: Any, dz: Any) -> list[Any]:
 
 
 def _reciprocal_slope(y: Any, dy: Any) -> Any:
-    return -dy * np.square(np.conj(y))
+    return -dy * np.square(y)
 
 
 op("ReciprocalGrad(y: T, dy: T) -> (z: T) [T: type in FLOATS|COMPLEX]",
@@ -246,7 +256,7 @@ def _sqrt_grad_grad(g: Any, op: Any, dz: Any) -> list[Any]:
 
 
 op("SqrtGrad(y: T, dy: T) -> (z: T) [T: type in FLOATS|COMPLEX]",
-   shape=merge_same, numpy=from_output_unless_zero(lambda y, dy: dy * dy.dtype.type(0.5) / np.conj(y)), grad=_sqrt_grad_grad, samples=PAIR)  # fmt: skip
+   shape=merge_same, numpy=from_output_unless_zero(lambda y, dy: dy * dy.dtype.type(0.5) / y), grad=_sqrt_grad_grad, samples=PAIR)  # fmt: skip
 
 
 def _rsqrt_grad_grad(g: Any, op: Any, dz: Any) -> list[Any]:
@@ -256,7 +266,7 @@ def _rsqrt_grad_grad(g: Any, op: Any, dz: Any) -> list[Any]:
 
 op("RsqrtGrad(y: T, dy: T) -> (z: T) [T: type in FLOATS|COMPLEX]",
    shape=merge_same,
-   numpy=from_output_unless_zero(lambda y, dy: dy * dy.dtype.type(-0.5) * np.conj(y) * np.square(np.conj(y))),
+   numpy=from_output_unless_zero(lambda y, dy: dy * dy.dtype.type(-0.5) * y * np.square(y)),
    grad=_rsqrt_grad_grad, samples=PAIR)  # fmt: skip
 
 

@@ -84,10 +84,11 @@ def glimpse_shape(c: Any) -> Dims:
 
 _OUTSIDE = dict(uniform_noise=False, noise="zero")
 
-op("ExtractGlimpse(input: float, size: int32, offsets: float) -> (glimpse: float) [centered: bool = true; normalized: bool = true;"
-   " uniform_noise: bool = true; noise: string = 'uniform']",
-   shape=glimpse_shape, numpy=glimpses.extract_glimpse, grad=NOT_DIFFERENTIABLE, host_memory=["size"],
-   samples=[dict(input=normal(2, 7, 9, 3), size=arr(size, dtype=np.int32), offsets=uniform(2, 2, lo=-1, hi=1), centered=c, normalized=n, **_OUTSIDE)
-            for size in ((3, 4), (10, 2)) for c in (False, True) for n in (False, True)]
-   + [dict(input=normal(2, 9, 9, 1), size=arr([3, 3], dtype=np.int32), offsets=arr(np.zeros((2, 2), np.float32)))],
-   errors=[(dict(input=normal(2, 7, 9, 3), size=[2, 2], offsets=normal(1, 2)), InvalidArgumentError, "first dimension should be batch")])  # fmt: skip
+for _name, _kernel in (("ExtractGlimpse", glimpses.extract_glimpse), ("ExtractGlimpseV2", glimpses.extract_glimpse_v2)):
+    op(f"{_name}(input: float, size: int32, offsets: float) -> (glimpse: float) [centered: bool = true; normalized: bool = true;"
+       " uniform_noise: bool = true; noise: string = 'uniform']",
+       shape=glimpse_shape, numpy=_kernel, grad=NOT_DIFFERENTIABLE, host_memory=["size"],
+       samples=[dict(input=normal(2, 7, 9, 3), size=arr(size, dtype=np.int32), offsets=uniform(2, 2, lo=-1, hi=1), centered=c, normalized=n, **_OUTSIDE)
+                for size in ((3, 4), (10, 2)) for c in (False, True) for n in (False, True)]
+       + [dict(input=normal(2, 9, 9, 1), size=arr([3, 3], dtype=np.int32), offsets=arr(np.full((2, 2), 0.3 if "2" in _name else 0, np.float32)))],
+       errors=[(dict(input=normal(2, 7, 9, 3), size=[2, 2], offsets=normal(1, 2)), InvalidArgumentError, "first dimension should be batch")])  # fmt: skip

@@ -13,6 +13,7 @@ from penstock.ops.broadcasting import conj
 from penstock.ops.declare import op, with_rank, with_rank_at_least
 from penstock.ops.kernels.numeric import NARROW, narrow, widen
 from penstock.ops.native import products
+from penstock.ops.native.frames import share_out
 from penstock.ops.samples import empty, ints, normal
 from penstock.shapes import Dims, broadcast_dims, format_dims, merge_dim, merge_dims
 
@@ -187,12 +188,25 @@ def batch_product(x: Any, y: Any, adj_x: bool, adj_y: bool) -> Any:
         raise InvalidArgumentError(f"Matrix size-incompatible: In[0]: {format_dims(x.shape)}, In[1]: {format_dims(y.shape)} {adj_x:d} {adj_y:d}")
     try:
         if a.shape[-1] == 1:  # outer products: a third of what BLAS takes for them
-            return np.multiply(a, b, order="C")
+            return _outer_products(a, b)
         return product(a, b)
     except ValueError:
         raise InvalidArgumentError(
             f"In[0] and In[1] must have compatible batch dimensions: {format_dims(x.shape)} vs. {format_dims(y.shape)}"
         ) from None
+
+
+def _outer_products(a: Any, b: Any) -> Any:
+    """a * b, a column of numbers with a row; threads take some of many each."""
+    if a.ndim < 3 or len(a) != len(b) or a.ndim != b.ndim:
+        return np.multiply(a, b, order="C")
+    result = np.empty(np.broadcast_shapes(a.shape, b.shape), a.dtype)
+
+    def run(start: int, end: int) -> None:
+        np.multiply(a[start:end], b[start:end], out=result[start:end])
+
+    share_out(len(a), result.size // max(len(a), 1), run)
+    return result
 
 
 def batch_matmul_v2_kernel(x: Any, y: Any, *, adj_x: bool, adj_y: bool) -> Any:

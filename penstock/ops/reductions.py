@@ -13,6 +13,8 @@ from penstock.ops.broadcasting import conj
 from penstock.ops.declare import NOT_DIFFERENTIABLE, op
 from penstock.ops.kernels.numeric import NARROW, lowest, widen
 from penstock.ops.kernels.short_rows import reduce_short_rows
+from penstock.ops.native import transposes
+from penstock.ops.native.frames import share_out
 from penstock.ops.native.rowwise import reduce_rows
 from penstock.ops.samples import arr, bools, empty, ints, normal, uniform
 from penstock.shapes import Dims, format_dims
@@ -308,12 +310,30 @@ def _position(function: Any) -> Any:
 def _arg_extreme(function: Any, worst: float) -> Any:
     """NaNs never win in TF; a slice of nothing but NaNs gives 0."""
 
-    def position(x: Any, axis: int) -> Any:
+    def without_nans(x: Any, axis: int) -> Any:
         if x.dtype.kind not in "iub" and np.count_nonzero(np.isnan(x)):
             x = np.where(np.isnan(x), x.dtype.type(worst), x)
         return function(x, axis)
 
+    def position(x: Any, axis: int) -> Any:
+        is_float = x.dtype.kind not in "iub"
+        if x.ndim < 2 or x.size < MANY or (is_float and x.dtype not in NAN_WINS):
+            return without_nans(x, axis)
+        x = transposes.in_order(np.moveaxis(x, axis, -1))
+        rows = x.reshape(-1, x.shape[-1])
+        found = np.empty(len(rows), np.intp)
+        share_out(len(rows), x.shape[-1], lambda start, end: function(rows[start:end], -1, found[start:end]))
+        if is_float and np.isnan(rows[np.arange(len(rows)), found]).any():
+            return without_nans(x, -1)
+        return found.reshape(x.shape[:-1])
+
     return position
+
+
+MANY = 1 << 13
+"""Elements from which on it pays to bring them into order, and to take them on several threads."""
+NAN_WINS = (np.dtype(np.float32), np.dtype(np.float64))
+"""Types for which NumPy gives the place of a NaN, if there is one."""
 
 
 def arg_shape(c: Any) -> Dims:

@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 
 from penstock.errors import InvalidArgumentError
+from penstock.ops import native
 from penstock.ops.declare import NOT_DIFFERENTIABLE, checked_scalar, op
 from penstock.ops.kernels import threads
 from penstock.ops.kernels.numeric import NARROW, narrow, widen
-from penstock.ops.native import looped
+from penstock.ops.native import transposes
+from penstock.ops.native.frames import share_out
 from penstock.ops.samples import arr, empty, ints, normal, uniform
 from penstock.shapes import Dims, format_dims
 
@@ -19,44 +21,98 @@ from penstock.shapes import Dims, format_dims
 
 
 LARGE = 1 << 15
-"""Elements from which on it pays to look at the order in which they lie."""
+"""Elements from which on it pays to take lines side by side, or on several threads."""
 
 
 def _accumulated(ufunc: Any, x: np.ndarray, axis: int) -> np.ndarray:
-    """ufunc.accumulate, step by step over what lies side by side: the same operations, on vectors."""
-    beside = x.size // max(x.shape[axis], 1)
-    if x.size < LARGE or beside < 64 or x.dtype.kind not in "iuf" or (axis == x.ndim - 1 and ufunc is not np.logaddexp):
-        return _over_threads(ufunc, x, axis)
-    rows = np.ascontiguousarray(np.moveaxis(x, axis, 0))
-    result = np.empty_like(rows)
-    result[0] = rows[0]
-    if ufunc is np.logaddexp:
-        for i in range(1, len(rows)):
-            result[i] = _logaddexp(result[i - 1], rows[i])
+    """ufunc.accumulate: the same operations, on vectors of elements that belong to lines of their own."""
+    n, after = x.shape[axis], math.prod(x.shape[axis + 1 :])
+    if x.size < LARGE or x.size // n < LANES or x.dtype not in (_FLOATS if after == 1 else _NUMBERS) or not native.available():
+        return _by_numpy(ufunc, x, axis)
+    loop, lines = _LOOPS[ufunc], np.ascontiguousarray(x).reshape(-1, n, after)
+    if after == 1:
+        result = _along_rows(loop, lines[..., 0])
+    elif after >= LANES:
+        result = _down_columns(loop, lines)
     else:
-        for i in range(1, len(rows)):
-            ufunc(result[i - 1], rows[i], out=result[i])
-    return np.ascontiguousarray(np.moveaxis(result, 0, axis))
+        rows = np.ascontiguousarray(np.moveaxis(lines, 1, 0)).reshape(1, n, -1)
+        result = np.ascontiguousarray(np.moveaxis(_down_columns(loop, rows).reshape(n, -1, after), 0, 1))
+    return result.reshape(x.shape)
 
 
-@looped
+LANES = 16
+"""Lines that are taken together, at least: numbers of a vector."""
+PART = 1 << 20
+"""Numbers that stay in the cache, about."""
+
+
+def _down_columns(loop: native.Loop, x: np.ndarray) -> np.ndarray:
+    """Along the middle one of three axes. Threads take some columns each, if that is worth a copy of them, or some of the matrices."""
+    count, _, lines = x.shape
+    result = np.empty_like(x)
+    pieces = min(lines // LANES, loop.pieces(x.size, x.dtype, x.dtype)) if count == 1 and loop is _LOOPS[np.logaddexp] else 1
+    bounds = [*(lines * i // pieces // LANES * LANES for i in range(pieces)), lines]
+
+    def some_columns(i: int) -> None:
+        part = slice(bounds[i], bounds[i + 1])
+        result[0, :, part] = loop.accumulate(np.ascontiguousarray(x[0, :, part]))
+
+    def some_matrices(start: int, end: int) -> None:
+        for i in range(start, end):
+            loop.accumulate(x[i], result[i])
+
+    if pieces > 1:
+        threads.parallel_for(pieces, some_columns)
+    else:
+        share_out(count, x[0].size, some_matrices)
+    return result
+
+
+def _along_rows(loop: native.Loop, x: np.ndarray) -> np.ndarray:
+    """Along the last one of two axes: turned over, and turned back; parts of what is large."""
+    rows, n = x.shape
+    size = max(PART // n // LANES, 1) * LANES
+    starts = range(0, max(rows - LANES, 0) + 1, size)
+    results = []
+    for start in starts:
+        part = x[start : start + size if start != starts[-1] else rows]
+        results.append(transposes.in_order(_down_columns(loop, transposes.in_order(part.T)[None])[0].T))
+    return results[0] if len(results) == 1 else np.concatenate(results)
+
+
 def _logaddexp(x: Any, y: Any) -> Any:
     return np.where(x == y, x + math.log(2), np.maximum(x, y) + np.log1p(np.exp(-np.abs(x - y))))
 
 
-def _over_threads(ufunc: Any, x: np.ndarray, axis: int) -> np.ndarray:
-    """Lines of the array are independent of each other."""
-    if x.size < 2 * LARGE or axis == 0 or len(x) < 2:
+_FLOATS = tuple(map(np.dtype, (np.float32, np.float64)))
+_NUMBERS = (*_FLOATS, *map(np.dtype, (np.int32, np.int64)))
+_LOOPS = {
+    np.add: native.Loop(lambda x, y: x + y, "same"),
+    np.multiply: native.Loop(lambda x, y: x * y, "same"),
+    np.logaddexp: native.Loop(_logaddexp, "same"),
+}
+
+
+def _by_numpy(ufunc: Any, x: np.ndarray, axis: int) -> np.ndarray:
+    """Lines of the array are independent of each other: threads take some each, or a step takes one element of all."""
+    if axis and x.size >= 2 * LARGE and len(x) > 1 and axis == x.ndim - 1:
+        result = np.empty(x.shape, x.dtype)
+        pieces = min(8, len(x), x.size // LARGE)
+
+        def work(i: int) -> None:
+            part = slice(len(x) * i // pieces, len(x) * (i + 1) // pieces)
+            ufunc.accumulate(x[part], axis=axis, dtype=x.dtype, out=result[part])
+
+        threads.parallel_for(pieces, work)
+        return result
+    if x.size < LARGE or axis == x.ndim - 1 or x.size // x.shape[axis] < 64 or x.dtype.kind not in "iuf":
         return ufunc.accumulate(x, axis=axis, dtype=x.dtype)
-    result = np.empty(x.shape, x.dtype)
-    pieces = min(8, len(x), x.size // LARGE)
-
-    def work(i: int) -> None:
-        part = slice(len(x) * i // pieces, len(x) * (i + 1) // pieces)
-        ufunc.accumulate(x[part], axis=axis, dtype=x.dtype, out=result[part])
-
-    threads.parallel_for(pieces, work)
-    return result
+    rows = np.ascontiguousarray(np.moveaxis(x, axis, 0))
+    result = np.empty_like(rows)
+    result[0] = rows[0]
+    for i in range(1, len(rows)):
+        ufunc(result[i - 1], rows[i], out=result[i])
+    return np.ascontiguousarray(np.moveaxis(result, 0, axis))
 
 
 def scan(ufunc: Any, identity: float) -> Any:

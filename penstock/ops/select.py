@@ -118,7 +118,22 @@ op("BroadcastArgs(s0: T, s1: T) -> (r0: T) [T: type in {int32, int64} = int32]",
 def where_kernel(x: Any) -> np.ndarray:
     if x.ndim == 0:
         raise InvalidArgumentError("WhereOp : Unhandled input dimensions: 0")
-    return np.argwhere(x).astype(np.int64, copy=False)
+    if x.ndim == 1 or x.size < _MANY or x.size >= 1 << 32:
+        return np.argwhere(x).astype(np.int64, copy=False)
+    # Places in one row, divided by the sizes of the axes: np.argwhere walks along all of them.
+    left = np.flatnonzero(x if x.dtype == bool else x != 0).astype(np.uint32)
+    result = np.empty((left.size, x.ndim), np.int64)
+    for axis in range(x.ndim - 1, 0, -1):
+        rows = left // np.uint32(x.shape[axis])
+        left -= rows * np.uint32(x.shape[axis])
+        result[:, axis] = left
+        left = rows
+    result[:, 0] = left
+    return result
+
+
+_MANY = 1 << 10
+"""Elements from which on that is quicker."""
 
 
 def where_shape(c: Any) -> Dims:

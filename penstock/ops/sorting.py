@@ -15,14 +15,14 @@ from penstock.ops.declare import NOT_DIFFERENTIABLE, op, with_rank
 from penstock.ops.kernels.distances import Sequences, distances
 from penstock.ops.kernels.numeric import widen
 from penstock.ops.kernels.rows import stable_order
-from penstock.ops.native import occurrences
+from penstock.ops.native import occurrences, searching, texts
 from penstock.ops.samples import arr, empty, ints, strings
 from penstock.shapes import format_dims
 
 # -- unique -----------------------------------------------------------------------------------------------------------
 
 
-BITS = {np.dtype(np.float32): np.uint32, np.dtype(np.float16): np.uint16, dtypes.bfloat16.np: np.uint16}
+BITS = {np.dtype(np.float64): np.uint64, np.dtype(np.float32): np.uint32, np.dtype(np.float16): np.uint16, dtypes.bfloat16.np: np.uint16}
 """Numbers whose bits tell them apart, once there is one zero only and no NaN."""
 
 
@@ -40,19 +40,17 @@ def first_occurrences(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     if found_so is not None:
         return found_so
     if x.ndim == 1 and (x.dtype == object or (x.dtype.kind in "iu" and x.size <= FEW)):
-        found: dict[Any, int] = {}
-        positions = np.arange(x.size)
-        first_of = np.fromiter(map(found.setdefault, x.tolist(), itertools.count()), np.int64, x.size)
-        if len(found) == x.size:
-            return positions, positions
-        is_first = first_of == positions
-        return np.flatnonzero(is_first), (np.cumsum(is_first) - 1).take(first_of)
+        first_of = _first_strings(x) if x.dtype == object and x.size >= MANY_STRINGS else None
+        if first_of is None:
+            first_of = np.fromiter(map({}.setdefault, x.tolist(), itertools.count()), np.int64, x.size)
+        return _numbered(first_of)
     if x.ndim == 1 and x.dtype.kind in "iu":
         lowest = int(x.min())
         span = int(x.max()) - lowest + 1
         if span <= 8 * x.size + SMALL_TABLE:
             return _first_by_table((x.astype(np.uint64) - np.uint64(lowest % (1 << 64))).view(np.int64), span)
-        return _first_by_order(x, stable_order(x))
+        first_of = _first_marks(x.astype(np.uint64) * MIXER)
+        return _first_by_order(x, stable_order(x)) if first_of is None else _numbered(first_of)
     if x.ndim == 1 and x.itemsize == 2 and x.dtype in BITS:
         # TF hashes the bits of the narrow types, and so tells their two zeros apart. No NaN is like another.
         codes, are_nan = x.view(BITS[x.dtype]).astype(np.int64), x != x
@@ -79,6 +77,39 @@ def first_occurrences(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.array(first_at, np.int64), np.array(inverse_list, np.int64)
 
 
+MANY_STRINGS = 2048
+"""Strings from which on their fingerprints are quicker than a dictionary."""
+
+
+def _first_strings(x: np.ndarray) -> np.ndarray | None:
+    """For each string where the first one like it is; None if machine code cannot tell."""
+    marks = texts.fingerprints(np.ascontiguousarray(x))
+    first_of = None if marks is None or not marks.all() else _first_marks(marks)  # 0: something long
+    return first_of if first_of is not None and (x.take(first_of) == x).all() else None
+
+
+def _first_marks(marks: np.ndarray) -> np.ndarray | None:
+    """For each of a vector of well mixed numbers of 64 bits where the first one like it is: by some of their bits after the other, until those of different
+    ones differ. None if machine code cannot tell."""
+    first_of, rest = np.empty(marks.size, np.int64), np.arange(marks.size)
+    for shift in (43, 22, 1):
+        mine = marks.take(rest)
+        found = occurrences.first_occurrences((mine >> np.uint64(shift) & np.uint64(occurrences.LARGEST - 1)).view(np.int64))
+        if found is None:
+            return None
+        first, which = found
+        where = rest.take(first).take(which)
+        is_like = marks.take(where) == mine
+        first_of[rest[is_like]] = where[is_like]
+        rest = rest[~is_like]
+        if not rest.size:
+            return first_of
+    return None
+
+
+MIXER = np.uint64(0x9E3779B97F4A7C15)
+"""An odd number: products with it are different for different numbers, and their upper bits depend on all."""
+
 SMALL_TABLE = 1 << 16
 """Entries of a table that are worth having whatever the number of elements."""
 
@@ -103,7 +134,12 @@ def _first_by_order(x: np.ndarray, order: np.ndarray) -> tuple[np.ndarray, np.nd
     np.not_equal(ranked[1:], ranked[:-1], out=begins[1:])
     first_of = np.empty(x.size, np.int64)
     first_of[order] = order[begins].take(np.cumsum(begins) - 1)
-    is_first = first_of == np.arange(x.size)
+    return _numbered(first_of)
+
+
+def _numbered(first_of: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The result of `first_occurrences`, by where the first one like each is."""
+    is_first = first_of == np.arange(first_of.size)
     return np.flatnonzero(is_first), (np.cumsum(is_first) - 1).take(first_of)
 
 
@@ -233,6 +269,9 @@ def _bound(side: Any) -> Any:
                 raise InvalidArgumentError(f"Shape must be rank 2 but is rank {value.ndim} for `{name}` argument")
         if rows.shape[0] != values.shape[0]:
             raise InvalidArgumentError("Leading dim_size of both tensors must match.")
+        found = searching.places(rows, values, side)
+        if found is not None:
+            return found.astype(out_type.np, copy=False)
         result = np.empty(values.shape, out_type.np)
         for i in range(rows.shape[0]):
             result[i] = np.searchsorted(rows[i], values[i], side)

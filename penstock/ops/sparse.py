@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from penstock.ops.kernels.sparse import (
     keys_of,
     merge_keys,
 )
+from penstock.ops.native import rows as row_loops
 from penstock.ops.samples import arr, empty, normal, strings, uniform
 from penstock.shapes import format_dims, merge_dim
 
@@ -90,19 +91,52 @@ op("SparseToDense(sparse_indices: Tindices, output_shape: Tindices, sparse_value
    ])  # fmt: skip
 
 
-def _row_plan(indices: np.ndarray, rows: np.ndarray, columns: np.ndarray, m: int, width: int, state: Any, node: Any) -> RowPlan | None:
-    """How to multiply a matrix with these indices row by row; None where entry by entry is quicker. The plan of a constant is kept."""
-    is_constant = node.inputs[0].op.type in ("Const", "HostConst")
+class _Entries(NamedTuple):
+    """Where the entries of a sparse matrix are: within its bounds. `in_order`: row by row."""
+
+    rows: np.ndarray
+    columns: np.ndarray
+    in_order: bool
+
+
+def _entries(indices: np.ndarray, adjoint_a: bool, m: int, k: int, state: Any, is_constant: bool) -> _Entries:
+    """The entries of an (m, k) matrix, or the error that one is not within. Those of a constant are kept."""
+    kept = state.__dict__.get("entries") if is_constant else None
+    if kept is not None and kept[0] is indices and kept[1] == (m, k):
+        return kept[2]
+    rows, columns = (np.ascontiguousarray(indices[:, i]) for i in ((1, 0) if adjoint_a else (0, 1)))
+    for name, part, limit, column in (("m", rows, m, 0), ("k", columns, k, 1)):
+        if part.size and not (0 <= part.min() and part.max() < limit):
+            bad = np.flatnonzero((part < 0) | (part >= limit))
+            raise InvalidArgumentError(f"{name} ({part[bad[0]]}) from index[{bad[0]},{column}] out of bounds (>={limit})")
+    found = _Entries(rows, columns, bool((rows[1:] >= rows[:-1]).all()))
+    if is_constant:
+        state.__dict__["entries"] = (indices, (m, k), found)
+    return found
+
+
+def _row_plan(entries: _Entries, m: int, width: int, state: Any, is_constant: bool) -> RowPlan | None:
+    """How to multiply a matrix with these entries row by row; None where entry by entry is quicker. The plan of a constant is kept."""
     if width <= (NARROW // 2 if is_constant else NARROW):
         return None
     kept = state.__dict__.get("plan") if is_constant else None
-    if kept is not None and kept[0] is indices and kept[1] == m:
-        plan = kept[2]
+    if kept is not None and kept[0] is entries:
+        plan = kept[1]
     else:
-        plan = RowPlan(np.ascontiguousarray(rows), np.ascontiguousarray(columns), m)
+        plan = RowPlan(entries.rows, entries.columns, m)
         if is_constant:
-            state.__dict__["plan"] = (indices, m, plan)
+            state.__dict__["plan"] = (entries, plan)
     return plan if plan.is_quick(width) else None
+
+
+def _add_products(result: np.ndarray, entries: _Entries, values: np.ndarray, right: np.ndarray) -> None:
+    """result[row] += value * right[column], entry by entry."""
+    products = right.take(entries.columns, 0)
+    products *= values[:, None]
+    if entries.in_order and row_loops.can_fold(np.add, result.dtype):
+        row_loops.fold_sorted(np.add, result, entries.rows, products)
+    else:
+        add_at(result, entries.rows, products)
 
 
 def matmul_kernel(indices: Any, values: Any, shape: np.ndarray, b: Any, *, adjoint_a: bool, adjoint_b: bool, state: Any, node: Any) -> np.ndarray:
@@ -118,11 +152,8 @@ def matmul_kernel(indices: Any, values: Any, shape: np.ndarray, b: Any, *, adjoi
             f"Cannot multiply A and B because inner dimension does not match: {k} vs. {inner}.  Did you forget a transpose?  "
             f"Dimensions of A: [{int(shape[0])}, {int(shape[1])}).  Dimensions of B: {format_dims(b.shape)}"
         )
-    rows, columns = indices[:, 1 if adjoint_a else 0], indices[:, 0 if adjoint_a else 1]
-    for name, part, limit, column in (("m", rows, m, 0), ("k", columns, k, 1)):
-        if part.size and not (0 <= part.min() and part.max() < limit):
-            bad = np.flatnonzero((part < 0) | (part >= limit))
-            raise InvalidArgumentError(f"{name} ({part[bad[0]]}) from index[{bad[0]},{column}] out of bounds (>={limit})")
+    is_constant = node.inputs[0].op.type in ("Const", "HostConst")
+    entries = _entries(indices, adjoint_a, m, k, state, is_constant)
     if adjoint_a and values.dtype.kind == "c":
         values = values.conj()
     right = b.conj().T if adjoint_b and b.dtype.kind == "c" else b.T if adjoint_b else b
@@ -130,11 +161,11 @@ def matmul_kernel(indices: Any, values: Any, shape: np.ndarray, b: Any, *, adjoi
     wide = np.float32 if b.dtype.itemsize == 2 and b.dtype.kind not in "iu" else b.dtype
     result = np.zeros((m, n), wide)
     values, right = values.astype(wide, copy=False), right.astype(wide, copy=False)
-    plan = _row_plan(indices, rows, columns, m, n, state, node)
+    plan = _row_plan(entries, m, n, state, is_constant)
     if plan is not None:
         plan.multiply(values, right, result)
     else:
-        add_at(result, rows, values[:, None] * right.take(columns, 0))
+        _add_products(result, entries, values, right)
     return result.astype(b.dtype, copy=False)
 
 

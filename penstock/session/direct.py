@@ -22,6 +22,7 @@ import numpy as np
 
 from penstock import errors
 from penstock.engines.xla.backend import is_device_array, to_host
+from penstock.forks import renewed
 from penstock.formats import protos
 from penstock.formats.attr_value import FuncAttr
 from penstock.graph.function import Function
@@ -173,7 +174,7 @@ class DirectRuntime:
         self._prepared: dict[Signature, Prepared] = {}
         self._compiled: set[str] = set()
         self._changes_seen = len(graph._change_log)
-        self._lock = threading.RLock()
+        self._lock = renewed(threading.RLock())
         self.incarnations = {d.name: d.attributes.incarnation for d in self.devices.devices}
 
     # -- preparing ----------------------------------------------------------------------------------------------------------

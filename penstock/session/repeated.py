@@ -23,6 +23,7 @@ from penstock.graph import spec
 from penstock.graph.ir import Graph
 from penstock.pipeline.shapes import Contradiction
 from penstock.runtime.executor.compiled import OFF, mode
+from penstock.runtime.executor.joined import together
 from penstock.runtime.threads import run_blocking
 from penstock.shapes import is_fully_defined
 
@@ -93,7 +94,11 @@ class Repeated:
             return
         try:
             with beside():
-                self.forms[key] = prepared.runtime.prepare_for(prepared.signature, shapes)
+                form = prepared.runtime.prepare_for(prepared.signature, shapes)
+            general, own = _program(prepared), _program(form)
+            if general is not None and own is not None and general.is_for_kernels:
+                own.watch = None  # one of many shapes: XLA would be tried on each of their forms
+            self.forms[key] = form
         except Contradiction:
             return  # the executors for any shape go on
         except Exception:
@@ -103,3 +108,9 @@ class Repeated:
                 raise
             # The executors for any shape go on.
             logging.getLogger("penstock.regions").exception("Nothing was compiled for the shapes that are fed again and again")
+
+
+def _program(prepared: Any) -> Any:
+    """The generated program that a signature's steps run as, if there is one by now."""
+    compiler = together(prepared.executors).compiler
+    return None if compiler is None else compiler.program

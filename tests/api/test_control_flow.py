@@ -125,6 +125,17 @@ def test_loop_has_tfs_nodes():
     assert len(tf.get_collection(tf.GraphKeys.WHILE_CONTEXT)) == 1
 
 
+def test_a_variable_as_loop_variable_is_its_value():
+    v = tf.get_variable("v", initializer=[1.0, 2.0])
+    _, doubled = tf.while_loop(lambda i, x: i < 3, lambda i, x: (i + 1, x + tf.sigmoid(x) * 0 + x), [0, v])
+    assert doubled.dtype is tf.float32
+    assert [(n.type, n.inputs[0].name) for n in tf.get_default_graph().get_operations() if n.name == "while/Enter_1"] == [("Enter", "v/read:0")]
+    with tf.Session() as sess:
+        sess.run(tf.global_variables_initializer())
+        np.testing.assert_array_equal(sess.run(doubled), [8, 16])
+        np.testing.assert_array_equal(sess.run(v), [1, 2])
+
+
 def test_loop_results():
     i, total = tf.while_loop(lambda i, s: i < 10, lambda i, s: (i + 1, s + i), [0, 0])
     assert run([i, total]) == [10, 45]

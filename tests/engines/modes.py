@@ -76,7 +76,7 @@ _SMALL_ONEDNN = {**_SMALL, **_named({
     "engines.onednn.conv": {"FEW_POSITIONS": 1, "SOME_POSITIONS": 2, "MANY_POSITIONS": 4, "LARGE_FILTER": 64, "FEW_CHANNELS": 1},
     "engines.onednn.winograd": {"WORTH_IT": 1e9, "STRIP_BYTES": 4096},
     "engines.onednn.matmul": {"FEW_ROWS": 1},
-    "engines.onednn.fused": {"KEPT_SHAPES": 1},
+    "engines.onednn.fused": {"KEPT_LAYOUTS": 1},
     "pipeline.optimise.sums": {"MIN_PRODUCTS": 2, "MIN_SIZE": 1},
     "pipeline.optimise.unrolled": {"MIN_STEPS": 2, "MANY_STEPS": 2, "LARGE_WEIGHTS": 1},
 })}  # fmt: skip

@@ -43,6 +43,15 @@ def test_the_middle_one_of_three_close_looks_stays(looks, winner):
     assert choice == winner
 
 
+@pytest.mark.parametrize(("shape", "told"), [((0, 3), 0), ((2, 3), 1)])
+def test_that_nothing_is_not_compiled_is_not_worth_a_word(monkeypatch, caplog, shape, told):
+    monkeypatch.setattr(hot.spec, "enabled", False)
+    program = SimpleNamespace(describe=_Program().describe, form_for=lambda *_: 1 // 0)
+    contest = Contest()
+    contest.compile(program, "key", hot.Given([(None, shape)], [], [], ()))  # type: ignore[arg-type]
+    assert contest.choice == "host" and len(caplog.records) == told
+
+
 def test_a_form_that_failed_is_not_looked_at_again():
     contest = Contest()
     contest.form = object()  # type: ignore[assignment]
@@ -93,6 +102,28 @@ def test_whole_steps_decide_between_code_with_and_without_parts_for_xla(first_ta
 def test_there_is_no_final_while_parts_are_on_trial():
     winner, _, second = _final(1, 100, [_Thing(is_settled=True), _Thing(is_settled=False)])
     assert winner is second
+
+
+@pytest.mark.parametrize("standing", [(3, 28), None])
+def test_parts_on_trial_of_which_nothing_comes_go_in_the_end(monkeypatch, standing):
+    monkeypatch.setattr(Final, "LONG", 40)
+    winner, first, second = _final(1, 100, [_Thing(is_settled=True, standing=(1, 16)), _Thing(is_settled=False, standing=standing)])
+    assert winner is (second if standing is None else first)
+
+
+@pytest.mark.parametrize(
+    ("choices", "standing"),
+    [(("host", None), (2, 14)), (("host", "xla"), None), ((None,), None), ((), (0, 0))],
+    ids=["lost and on trial", "won one", "no result yet", "never called"],
+)
+def test_a_part_stands_still_unless_xla_won_or_may_win(monkeypatch, choices, standing):
+    monkeypatch.setattr(hot, "_rested_at", 0)
+    program = hot.HotProgram.__new__(hot.HotProgram)
+    program.contests = Contests(eager=False)
+    for i, choice in enumerate(choices):
+        contest = program.contests[i] = Contest()
+        contest.form, contest.choice, contest.turn = object(), choice, 7  # type: ignore[assignment]
+    assert program.standing == standing
 
 
 def test_a_program_whose_shapes_keep_changing_leaves_the_compiler_pauses(monkeypatch):

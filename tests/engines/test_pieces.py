@@ -124,15 +124,16 @@ def test_strided_slices_and_dimensions_of_one(monkeypatch):
     cases = [
         (x[1], value[1]), (x[:, 2], value[:, 2]), (x[..., ::-1, 0], value[..., ::-1, 0]), (x[-2:, None, 1:5:3], value[-2:, None, 1:5:3]), (x[3, 5, 0], value[3, 5, 0]),
         (tf.squeeze(x), value[..., 0]), (tf.squeeze(x[:1], [0]), value[0]), (tf.expand_dims(x, 1), value[:, None]), (tf.expand_dims(x[:, 1, 0], -1), value[:, 1, :]),
+        (tf.squeeze(tf.reduce_sum(x, keepdims=True)), value.sum(keepdims=True)[0, 0, 0]), (x[-1, 2, 0] * x[0, 0, 0], value[-1, 2, 0] * value[0, 0, 0]),
     ]  # fmt: skip
     with tf.Session() as sess:
         code = sess.explain([y for y, _ in cases], {x: value}).code
         got = sess.run([y for y, _ in cases], {x: value})
     for found, (_, wanted) in zip(got, cases, strict=True):
         np.testing.assert_array_equal(found, wanted)
-        assert np.shape(found) == np.shape(wanted)
+        assert np.shape(found) == np.shape(wanted) and np.asarray(found).dtype == np.float32
     lines = [line for line in code.splitlines() if line.endswith(("= StridedSlice", "= Squeeze", "= ExpandDims"))]
-    assert len(lines) == 11 and not any(line.split("=")[1].strip().startswith("f") for line in lines)
+    assert len(lines) == 14 and not any(line.split("=")[1].strip().startswith("f") for line in lines)
 
 
 def test_an_index_that_is_out_of_range_is_reported(monkeypatch):

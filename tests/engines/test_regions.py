@@ -192,6 +192,23 @@ def test_long_programs_are_cut(mode, monkeypatch):
         same(a, b)
 
 
+def test_an_error_late_in_a_long_program_names_its_node(mode, monkeypatch):
+    from penstock.engines.python import codegen
+
+    monkeypatch.setattr(codegen, "PART", 10)
+    x, n = tf.placeholder(tf.float32, [4]), tf.placeholder(tf.int32, [4])
+    y = x
+    for k in range(100):
+        y = tf.tanh(y) * x if k != 77 else tf.gather(y, n, name="wrong") + x
+    mode("on")
+    with tf.Session() as sess:
+        sess.run(y, {x: [0.1, -0.2, 0.3, 0.4], n: [3, 2, 1, 0]})
+        assert "def part_9(" in compiled(sess, y, [x, n])
+        with pytest.raises(errors.InvalidArgumentError) as info:
+            sess.run(y, {x: [0.1, -0.2, 0.3, 0.4], n: [0, 4, 0, 0]})
+    assert info.value.op.name == "wrong"
+
+
 def test_feeds_and_constants_are_never_written_into(mode):
     mode("on")
     x = tf.placeholder(tf.float32, [5])

@@ -37,11 +37,13 @@ def _close(found: Any, wanted: np.ndarray) -> None:
     np.testing.assert_allclose(found, wanted, rtol=2e-4, atol=2e-5 * max(1.0, float(np.abs(wanted).max())))
 
 
-def _layer_norm(x: Any, epsilon: float = 1e-6) -> tuple[Any, Any, Any]:
+def _layer_norm(x: Any, epsilon: float = 1e-6, by_hand: bool = False) -> tuple[Any, Any, Any]:
     scale = tf.constant(1 + 0.1 * _data(DEPTH, seed=1))
     offset = tf.constant(_data(DEPTH, seed=2))
     scale, offset = tf.identity(tf.placeholder_with_default(scale, [DEPTH])), tf.identity(tf.placeholder_with_default(offset, [DEPTH]))
     mean, variance = tf.nn.moments(x, [-1], keepdims=True)
+    if by_hand:
+        return (x - mean) * tf.rsqrt(variance + epsilon) * scale + offset, scale, offset
     return tf.nn.batch_normalization(x, mean, variance, offset, scale, epsilon), scale, offset
 
 
@@ -60,9 +62,10 @@ def _reference(x: np.ndarray, dy: np.ndarray) -> list[np.ndarray]:
 
 
 @pytest.mark.parametrize("shape", [(ROWS, DEPTH), (4, ROWS, DEPTH)])
-def test_a_layer_norm_is_one_node(shape: tuple[int, ...]) -> None:
+@pytest.mark.parametrize("by_hand", [False, True])
+def test_a_layer_norm_is_one_node(shape: tuple[int, ...], by_hand: bool) -> None:
     x = tf.placeholder(tf.float32, shape)
-    y, _, _ = _layer_norm(x)
+    y, _, _ = _layer_norm(x, by_hand=by_hand)
     feeds = {x: _data(*shape)}
     with tf.Session() as sess:
         assert _types(sess, y, feeds)["_LayerNorm"] == 1 and not _types(sess, y, feeds)["Rsqrt"]
@@ -73,9 +76,10 @@ def test_a_layer_norm_is_one_node(shape: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("shape", [(ROWS, DEPTH), (4, ROWS, DEPTH)])
 @pytest.mark.parametrize("residual", [False, True])
-def test_its_gradient_is_one_node(shape: tuple[int, ...], residual: bool) -> None:
+@pytest.mark.parametrize("by_hand", [False, True])
+def test_its_gradient_is_one_node(shape: tuple[int, ...], residual: bool, by_hand: bool) -> None:
     x, dy = tf.placeholder(tf.float32, shape), tf.placeholder(tf.float32, shape)
-    y, scale, offset = _layer_norm(x)
+    y, scale, offset = _layer_norm(x, by_hand=by_hand)
     results = [y, *tf.gradients(y + x if residual else y, [x, scale, offset], dy)]
     if residual:  # x has one more gradient, dy itself, which AddN adds
         results[1] = tf.add_n([results[1], x])
@@ -90,6 +94,26 @@ def test_its_gradient_is_one_node(shape: tuple[int, ...], residual: bool) -> Non
         wanted[1] = wanted[1] + feeds[dy] + feeds[x]
     for a, b in zip(found, wanted, strict=True):
         _close(a, b)
+
+
+@pytest.mark.parametrize("reads", ["centred", "normal", "gradient of the rows"])
+def test_what_somebody_reads_of_one_written_by_hand_stays(reads: str) -> None:
+    x, dy = tf.placeholder(tf.float32, [ROWS, DEPTH]), tf.placeholder(tf.float32, [ROWS, DEPTH])
+    scale, offset = tf.placeholder(tf.float32, [DEPTH]), tf.placeholder(tf.float32, [DEPTH])
+    mean, variance = tf.nn.moments(x, [-1], keepdims=True)
+    centred = x - mean
+    normal = centred * tf.rsqrt(variance + 1e-6)
+    dx, dnormal = tf.gradients(normal * scale + offset, [x, normal], dy)
+    read = {"centred": centred, "normal": normal, "gradient of the rows": dnormal}[reads]
+    feeds = {x: _data(ROWS, DEPTH), dy: _data(ROWS, DEPTH, seed=3), scale: 1 + 0.1 * _data(DEPTH, seed=1), offset: _data(DEPTH, seed=2)}
+    with tf.Session() as sess:
+        assert not _types(sess, [dx, read], feeds)["_LayerNormGrad"]
+        found = sess.run([dx, read], feeds)
+    wide = feeds[x].astype(np.float64)
+    middle = wide - wide.mean(-1, keepdims=True)
+    wanted = {"centred": middle, "normal": middle / np.sqrt(wide.var(-1, keepdims=True) + 1e-6), "gradient of the rows": feeds[dy] * feeds[scale]}[reads]
+    _close(found[0], _reference(feeds[x], feeds[dy])[1])
+    _close(found[1], wanted)
 
 
 def test_what_somebody_reads_stays() -> None:

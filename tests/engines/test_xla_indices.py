@@ -74,7 +74,16 @@ def outside(table, i):
     return tf.reduce_sum(tf.gather(table, [i * 2, 0]))
 
 
-@pytest.mark.parametrize("where", [in_a_loop, in_a_branch, in_the_condition_of_a_loop, in_a_loop_that_grows, outside])
+def by_vectors(table, i):
+    pairs = tf.reshape(tf.concat([table, table], 0), [2, 5])
+    return tf.while_loop(lambda t, s: t < 3, lambda t, s: (t + 1, s + tf.gather_nd(pairs, [[1, t * i]])[0]), [0, 0.0])[1]
+
+
+def scattered(table, i):
+    return tf.reduce_sum(table * tf.scatter_nd([[i * 2], [0]], table[:2], [5]))
+
+
+@pytest.mark.parametrize("where", [in_a_loop, in_a_branch, in_the_condition_of_a_loop, in_a_loop_that_grows, outside, by_vectors, scattered])
 @pytest.mark.parametrize("trains", [False, True])
 def test_a_wrong_index_is_reported_by_its_node(monkeypatch, names, where, trains):
     """Nothing is written in such a step, and later ones go on."""
@@ -88,7 +97,32 @@ def test_a_wrong_index_is_reported_by_its_node(monkeypatch, names, where, trains
 
     plain = agree(monkeypatch, build, [(np.int32(n),) for n in (1, 2, 0, 3, 1, 2)])
     assert isinstance(plain[3][1], str) and "6" in plain[3][1] or "5" in plain[3][1]
-    assert any("gather" in name.lower() or "strided_slice" in name for name in names)
+    assert any("gather" in name.lower() or "strided_slice" in name or "ScatterNd" in name for name in names)
+
+
+def test_vectors_of_indices_are_bounded_in_each_place(monkeypatch, names):
+    def build():
+        i, j = tf.placeholder(tf.int32, [2]), tf.placeholder(tf.int32, [2])
+        table = tf.get_variable("table", initializer=np.arange(6, dtype=np.float32).reshape(2, 3))
+        found = tf.gather_nd(table * 2.0, tf.stack([i * 1, j * 1], 1))
+        return [found, *tf.gradients(found * found, table)], (i, j)
+
+    good, bad = ([1, 0], [2, 1]), [([2, 0], [0, 0]), ([0, 0], [0, 3]), ([-1, 0], [0, 0])]
+    plain = agree(monkeypatch, build, [good, *bad, good])
+    assert all("does not index into param" in message for _, message in plain[1:4])
+    assert {"GatherNd"} <= names
+
+
+@pytest.mark.parametrize("divide", [tf.floordiv, tf.floormod])
+def test_a_division_by_zero_is_reported_by_its_node(monkeypatch, names, divide):
+    def build():
+        x, y = tf.placeholder(tf.int32, [3]), tf.placeholder(tf.int32, [])
+        body = lambda t, s: (t + 1, s + divide(divide(x, 7), t - y))  # noqa: E731
+        return tf.while_loop(lambda t, s: t < 3, body, [0, tf.zeros([3], tf.int32)])[1] * 2, (x, y)
+
+    plain = agree(monkeypatch, build, [([-20, 5, 100], n) for n in (-1, 3, 2, 7)])
+    assert "by zero" in plain[2][1]
+    assert any("while" in name for name in names)
 
 
 def test_gradients_of_rows_that_are_computed(monkeypatch, names):
@@ -187,3 +221,23 @@ def test_an_array_that_grows_as_data_say(monkeypatch, names):
     assert any("TensorArrayWrite" in name for name in names)
     plain = agree(monkeypatch, build, [(np.int32(n),) for n in (3, 1, 0, 300, 4)])
     assert [step[2] for step in plain[:-1]] == [3, 1, 0, 300, 4]
+
+
+@pytest.mark.parametrize("is_last", [True, False])
+def test_a_loop_that_grows_beside_one_of_unknown_length(monkeypatch, names, is_last):
+    """Its rounds are written out, and only the other one counts its own."""
+
+    def build():
+        x, n = tf.placeholder(tf.float32, [2]), tf.placeholder(tf.int32, [])
+        shapes = [tf.TensorShape([]), tf.TensorShape([None])]
+
+        def growing(x):
+            return tf.reduce_sum(tf.while_loop(lambda t, s: t < 3, lambda t, s: (t + 1, tf.concat([s, x], 0)), [0, x], shapes)[1]) * x
+
+        def counting(x):
+            return tf.while_loop(lambda t, s: t < n, lambda t, s: (t + 1, tf.tanh(s) + x), [0, x])[1]
+
+        return [counting(growing(x) * 0.1) if not is_last else growing(counting(x))], (x, n)
+
+    agree(monkeypatch, build, [(TABLE[:2], np.int32(k)) for k in (4, 9, 0)])
+    assert any("concat" in name for name in names)

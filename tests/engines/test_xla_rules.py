@@ -293,6 +293,22 @@ def test_indices_that_name_nothing():
     np.testing.assert_array_equal(call("UnsortedSegmentSum", X, np.array([5, -1, 1]), 2), [0 * X[0], X[2]])
 
 
+@pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64])
+def test_the_best_of_segments_with_nan(kind):
+    """A NaN hides what comes before it, the next number hides the NaN."""
+    nan, inf = np.nan, np.inf
+    data = np.array([nan, 1, 2, nan, nan, nan, -inf, nan, -inf, inf, 3, nan, 1, nan, inf], kind)
+    ids = [0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 6, 6, 6, 7, 7]
+    want = {"Max": [1, nan, nan, nan, inf, 0, 1, inf], "Min": [1, nan, nan, nan, -inf, 0, 1, inf]}
+    for x, pick in ((data, lambda y: y), (np.stack([data, np.zeros_like(data), data], 1), lambda y: y[:, 2])):
+        for name, values in want.items():
+            np.testing.assert_array_equal(pick(call(f"Segment{name}", x, ids)), np.array(values, kind))
+            unsorted = pick(call(f"UnsortedSegment{name}", x, np.array([*ids[:-1], -1]), 8))
+            values = np.array([*values[:-1], nan], kind)  # whose last one has no segment
+            values[5] = np.finfo(kind).min if name == "Max" else np.finfo(kind).max
+            np.testing.assert_array_equal(unsorted, values)
+
+
 def test_whole_numbers_wrap():
     top = np.array([2**31 - 1, -(2**31)], np.int32)
     np.testing.assert_array_equal(call("AddV2", top, np.int32([1, -1])), np.int32([-(2**31), 2**31 - 1]))

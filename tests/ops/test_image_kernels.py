@@ -305,3 +305,18 @@ def test_the_best_boxes_of_all_classes():
     np.testing.assert_array_equal(kept[0, 1], np.array([0, 0.1, 1, 1], np.float32))
     *_, valid = boxes.combined_non_max_suppression(where, scores, *settings[:3], np.float32(0.65), pad_per_class=True, clip_boxes=False)
     assert valid.tolist() == [2]
+
+
+@pytest.mark.parametrize("kinds", [1, 9])
+def test_the_best_boxes_of_many_classes_in_machine_code(kinds, monkeypatch):
+    random = np.random.default_rng(kinds)
+    where = random.random((3, 70, kinds, 4)).astype(np.float32)
+    where[..., 2:] = where[..., :2] + where[..., 2:] * 0.4
+    scores = (random.integers(-5, 20, (3, 70, 9)) / 20).astype(np.float32)  # many are equal
+    scores[1, 4] = np.nan
+    settings = np.int32(20), np.int32(100), np.float32(0.3), np.float32(0.05)
+    found = boxes.combined_non_max_suppression(where, scores, *settings, pad_per_class=False, clip_boxes=False)
+    monkeypatch.setattr(boxes.pixels, "available", lambda: False)
+    for one, other in zip(found, boxes.combined_non_max_suppression(where, scores, *settings, pad_per_class=False, clip_boxes=False), strict=True):
+        np.testing.assert_array_equal(one, other)
+    assert (found[3] > 30).all()

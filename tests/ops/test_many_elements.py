@@ -202,3 +202,122 @@ def test_rows_that_are_not_short_or_not_many_are_left_to_numpy():
         x = np.ones(shape, np.float32)
         assert short_rows.reduce_short_rows(np.add, x, axes, False) is None and not short_rows.are_short_rows(shape, list(axes))
     assert short_rows.reduce_short_rows(np.add, np.ones((4096, 4), np.int32), (0,), False) is None
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "int64", "uint8", "float16"])
+@pytest.mark.parametrize("axis", [0, 1, 2, -2])
+def test_places_of_extremes(dtype, axis):
+    x = RANDOM.randint(0, 90, (30, 40, 50)).astype(dtype)  # many are equal
+    if x.dtype.kind == "f":
+        x[3, 4, :], x[:, 5, 6], x[7, 8, 9] = np.nan, np.nan, -np.inf
+    for build, function, worst in ((tf.argmax, np.argmax, -np.inf), (tf.argmin, np.argmin, np.inf)):
+        want = function(np.where(np.isnan(x), worst, x), axis) if x.dtype.kind == "f" else function(x, axis)
+        with tf.Session() as sess:
+            np.testing.assert_array_equal(sess.run(build(tf.constant(x), axis)), want)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "int64"])
+@pytest.mark.parametrize("bins", [7, 20000])
+def test_histograms(dtype, bins):
+    x = (RANDOM.randn(100003) * 1000).astype(dtype)
+    low, high = -1500.0, 1200.0
+    want = np.bincount(np.clip((x.astype(float) - low) / ((high - low) / bins), 0, bins - 1).astype(int), minlength=bins)
+    with tf.Session() as sess:
+        np.testing.assert_array_equal(sess.run(tf.histogram_fixed_width(tf.constant(x), np.array([low, high], dtype), bins)), want)
+        if x.dtype.kind == "f":
+            x[99999] = np.nan
+            with pytest.raises(tf.errors.InvalidArgumentError, match="must not contain NaN"):
+                sess.run(tf.histogram_fixed_width(tf.constant(x), np.array([low, high], dtype), bins))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "int64"])
+def test_places_in_sorted_rows(dtype):
+    rows = np.sort(RANDOM.randint(-50, 50, (3, 60)), 1).astype(dtype)
+    values = RANDOM.randint(-55, 55, (3, 900)).astype(dtype)
+    if dtype[0] == "f":
+        rows[0, 0], rows[1, -1], values[0, :4] = -np.inf, np.inf, [np.inf, -np.inf, 0.0, -0.0]
+    with tf.Session() as sess:
+        for with_nan in (False, True)[: 1 + (dtype[0] == "f")]:
+            values[2, 5] = np.nan if with_nan else 1
+            for side in ("left", "right"):
+                want = np.stack([np.searchsorted(row, some, side) for row, some in zip(rows, values, strict=True)])
+                want[values != values] = 0 if side == "left" else 60
+                np.testing.assert_array_equal(sess.run(tf.searchsorted(tf.constant(rows), tf.constant(values), side)), want)
+        edges = [-20.0, 0.0, 0.5, 30.0]
+        found = sess.run(tf.raw_ops.Bucketize(input=tf.constant(values[:2]), boundaries=edges))
+    np.testing.assert_array_equal(found, np.searchsorted(edges, values[:2].astype(float), "right"))
+
+
+def test_indices_of_what_is_true():
+    for shape in ((40, 30), (7, 11, 40), (5, 1, 300, 2)):
+        x = RANDOM.rand(*shape) < 0.3
+        with tf.Session() as sess:
+            for given in (x, np.where(x, np.nan, 0.0), x.astype(np.int32)):
+                found = sess.run(tf.where(tf.constant(given)))
+                assert found.dtype == np.int64
+                np.testing.assert_array_equal(found, np.argwhere(x))
+
+
+@pytest.mark.parametrize("shape, batch_axis, axis", [((30, 200), 0, 1), ((5, 20, 7), 0, 1), ((200, 6, 3), 1, 0), ((3, 4, 9, 2), 3, 2), ((0, 4), 0, 1)])
+def test_sequences_reversed(shape, batch_axis, axis):
+    x, lengths = RANDOM.randn(*shape).astype(np.float32), RANDOM.randint(0, shape[axis] + 1, shape[batch_axis])
+    want = x.copy()
+    for new, old, length in zip(np.moveaxis(want, (batch_axis, axis), (0, 1)), np.moveaxis(x, (batch_axis, axis), (0, 1)), lengths, strict=True):
+        new[:length] = old[:length][::-1]
+    with tf.Session() as sess:
+        np.testing.assert_array_equal(sess.run(tf.reverse_sequence(tf.constant(x), tf.constant(lengths), axis, batch_axis=batch_axis)), want)
+
+
+@pytest.mark.parametrize("shape, multiples", [((20, 300), (7, 3)), ((3, 5, 400), (2, 4, 6)), ((300,), (500,)), ((4, 300), (0, 900)), ((2, 3), (300, 200))])
+def test_copies_along_several_axes(shape, multiples):
+    x = RANDOM.randn(*shape)
+    with tf.Session() as sess:
+        np.testing.assert_array_equal(sess.run(tf.tile(tf.constant(x), multiples)), np.tile(x, multiples))
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "int64", "uint64"])
+def test_unique_numbers_far_apart(dtype):
+    x = RANDOM.choice(RANDOM.randint(0, 1 << 62, 30000), 40000).astype(dtype)
+    if dtype[0] == "f":
+        x *= RANDOM.choice([-1, 1, 0, 1e-30], x.shape).astype(dtype)  # both zeros, too
+    values, index = np.unique(x, return_inverse=True)
+    first = np.full(len(values), x.size)
+    np.minimum.at(first, index, np.arange(x.size))
+    order = np.argsort(first)
+    rank = np.empty_like(order)
+    rank[order] = np.arange(len(order))
+    with tf.Session() as sess:
+        found, where = sess.run(list(tf.unique(tf.constant(x))))
+    np.testing.assert_array_equal(found, values[order])
+    np.testing.assert_array_equal(where, rank[index])
+
+
+def test_targets_among_many_classes():
+    x = RANDOM.randn(40, 900).astype(np.float32)
+    x[3, 700], x[4, 800] = np.nan, np.inf
+    targets = RANDOM.randint(-5, 905, 40)
+    for k in (1, 300, 700):
+        valid = (targets >= 0) & (targets < 900) & np.isfinite(x).all(1)
+        want = [bool(ok) and int((row > row[t]).sum()) < k for ok, row, t in zip(valid, x, np.where(valid, targets, 0), strict=True)]
+        assert topk.in_top_k(x, targets, np.int32(k)).tolist() == want
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_remainders_of_floats(dtype):
+    some = np.array([0.0, -0.0, 1, -1, 0.5, 3, -7, 0.1, 4, 1e-40, 1e16, -1e30, np.inf, -np.inf, np.nan], dtype)
+    pairs = [np.meshgrid(some, some), (RANDOM.randn(1000) * 100, RANDOM.randn(1000)), (RANDOM.randint(-99, 99, 1000) * 0.1, np.full(1000, 0.1))]
+    with tf.Session() as sess, np.errstate(all="ignore"):
+        for x, y in pairs:
+            x, y = np.ravel(x).astype(dtype), np.ravel(y).astype(dtype)
+            for build, function in ((tf.floormod, np.mod), (tf.truncatemod, np.fmod)):
+                found, want = sess.run(build(tf.constant(x), tf.constant(y))), function(x, y)
+                np.testing.assert_array_equal(found, want)
+                np.testing.assert_array_equal(np.signbit(found[want == 0]), np.signbit(want[want == 0]))
+
+
+@pytest.mark.parametrize("spread", [50, 1 << 60])
+def test_rows_of_wide_numbers_sorted_downwards(spread):
+    x = RANDOM.randint(-spread, spread, (5, 300)) << 3
+    x[:, 100:150] = x[:, :50]  # equal ones keep their order
+    for given in (x, x.astype(np.float64)):
+        assert topk.top_k(given, np.int32(300))[1].tolist() == [sorted(range(300), key=lambda i, row=row: -row[i]) for row in given.tolist()]

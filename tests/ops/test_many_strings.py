@@ -86,8 +86,9 @@ def test_columns_of_records():
         _run(tf.decode_csv(_given([b"1,2", b",x"]), [[7], [0.5]]))
 
 
-def test_base64_with_and_without_padding():
-    strings = _strings(50, seed=1, longest=12)
+@pytest.mark.parametrize("count, longest", [(50, 12), (300, 40)])
+def test_base64_with_and_without_padding(count, longest):
+    strings = _strings(count, seed=1, longest=longest)
     for pad in (False, True):
         encoded = tf.io.encode_base64(_given(strings), pad=pad)
         assert _run(tf.io.decode_base64(encoded)).tolist() == strings
@@ -179,3 +180,20 @@ def test_a_zero_byte_is_no_digit(text):
             _run(tf.string_to_number(tf.constant(values), dtype))
     with pytest.raises(tf.errors.InvalidArgumentError):
         _run(tf.decode_csv(tf.constant(values), [[0]]))
+
+
+@pytest.mark.parametrize("count, different, longest", [(3000, 40, 12), (9000, 6000, 12), (3000, 500, 90)])
+def test_unique_strings_in_the_order_of_their_first_occurrence(count, different, longest):
+    some = _strings(different, seed=4, longest=longest)
+    strings = [some[i] for i in np.random.RandomState(5).randint(0, different, count)]
+    numbers: dict[bytes, int] = {}
+    want = [numbers.setdefault(s, len(numbers)) for s in strings]
+    y, index, counts = _run(list(tf.unique_with_counts(_given(strings))))
+    assert y.tolist() == list(numbers) and index.tolist() == want
+    assert counts.tolist() == np.bincount(want).tolist()
+
+
+def test_unique_strings_of_which_parts_of_the_fingerprints_are_equal():
+    strings = [b"w%d" % i for i in range(20000)] * 2  # with 21 bits of each, some are alike
+    y, index = _run(list(tf.unique(_given(strings))))
+    assert y.tolist() == strings[:20000] and index.tolist() == [*range(20000)] * 2

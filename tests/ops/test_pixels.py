@@ -239,3 +239,18 @@ def test_gradients_of_dilations(numpy_only, size, window, stride, rate, special)
         for function in (morphology.dilation2d_backprop_input, morphology.dilation2d_backprop_filter):
             np.testing.assert_array_equal(function(x, w, dy, **attrs), numpy_only(function, x, w, dy, **attrs))
         np.testing.assert_array_equal(y, numpy_only(morphology.dilation2d, x, w, **attrs))
+
+
+@needs_loops
+def test_loops_of_pixels_come_and_go_with_the_setting(monkeypatch):
+    def turned(r, g, b):
+        return g, b, r
+
+    def sum_of(x, y):
+        return x + y
+
+    for _ in range(2):
+        monkeypatch.setenv("PENSTOCK_ENGINES", "numpy")
+        assert planes.by_pixel(turned, 0) is None and planes.by_row(sum_of, 1, 0) is None
+        monkeypatch.delenv("PENSTOCK_ENGINES")
+        assert planes.by_pixel(turned, 0) is not None and planes.by_row(sum_of, 1, 0) is not None

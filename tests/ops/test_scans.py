@@ -7,11 +7,12 @@ import penstock as tf
 from penstock.ops import scans
 
 
-@pytest.mark.parametrize("shape, axis", [((64, 200), 0), ((64, 200), 1), ((6, 70, 30), 1), ((3, 9000), 1), ((20000,), 0)])
+@pytest.mark.parametrize("shape, axis", [((64, 200), 0), ((64, 200), 1), ((6, 70, 30), 1), ((70, 6, 13), 1), ((3, 9000), 1), ((20000,), 0), ((45, 100, 1), 1), ((5, 17, 100), 2)])
 @pytest.mark.parametrize("exclusive", [False, True])
 @pytest.mark.parametrize("reverse", [False, True])
 def test_order_makes_no_difference(monkeypatch, shape, axis, exclusive, reverse):
     monkeypatch.setattr(scans, "LARGE", 4096)
+    monkeypatch.setattr(scans, "PART", 4096)
     values = np.random.RandomState(0).uniform(0.5, 1.5, shape)
     start = {np.add: 0, np.multiply: 1, np.logaddexp: -np.inf}
     with tf.Session() as sess:

@@ -4,6 +4,7 @@ library      the shared library: found, loaded, checked; threads, forks
 primitives   compiled code for fixed shapes, cached; memory objects, scratchpads, constant weights
 plan         layouts and thresholds that all plans share
 conv, matmul, pool, norm, elementwise   plans: a primitive and the reorders around it, run with arrays
+winograd     plans for 3 x 3 windows with fewer multiplications
 kernels      TF's ops: which nodes and sizes go to oneDNN, and which stay with NumPy; by kind in window_kernels, product_kernels, norm_kernels
 binding      what these share: thresholds, and how a kernel remembers the plan for its shapes
 updates      training ops on large variables, in place

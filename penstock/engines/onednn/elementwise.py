@@ -76,8 +76,12 @@ class ReluGrad:
     def run(self, dy: np.ndarray, features: np.ndarray, over: int | None = None) -> np.ndarray:
         dy, features = contiguous(dy), contiguous(features)
         dx = _target((dy, features), over)
-        self.main.run(address(features), address(_MINUS_ONE), address(dx), address(_ZERO), address(dy))
+        self.main.run(*map(address, self.arguments(dy, features, dx)))
         return dx
+
+    def arguments(self, dy: Any, features: Any, dx: Any) -> tuple[Any, ...]:
+        """Of the primitive."""
+        return features, _MINUS_ONE, dx, _ZERO, dy
 
 
 class LeakyRelu:

@@ -10,6 +10,7 @@ only the laid-out copy is kept. With parameters that may change it is a factor a
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -17,12 +18,10 @@ import numpy as np
 
 from penstock import errors
 from penstock.engines.memory import address
-from penstock.engines.onednn import binding, crowd, norm
+from penstock.engines.onednn import binding, norm
 from penstock.engines.onednn import conv as convolutions
-from penstock.engines.onednn import library as lib
 from penstock.engines.onednn import matmul as products
-from penstock.engines.onednn.binding import Kernel, is_constant, library_for
-from penstock.engines.onednn.library import OneDnnError
+from penstock.engines.onednn.binding import Kernel, is_constant, library_for, remembering, shapes
 from penstock.engines.onednn.plan import channels_last_strides, contiguous
 from penstock.engines.onednn.primitives import CODES, FLOAT32, Add, Buffer, Eltwise, Multiply, PostOps
 from penstock.engines.onednn.product_kernels import is_vector_product, wakes_blas
@@ -34,8 +33,8 @@ from penstock.ops.fused import split_arguments
 from penstock.ops.kernels import blas
 from penstock.ops.kernels.numeric import narrow, widen
 
-KEPT_SHAPES = 4
-"""For how many shapes of its inputs a node remembers what to do."""
+KEPT_LAYOUTS = 4
+"""In how many layouts a node keeps its filter."""
 
 
 class Steps(NamedTuple):
@@ -96,46 +95,8 @@ def _sigmoid_in_place(y: np.ndarray) -> None:
     np.reciprocal(y, out=y)
 
 
-def _shapes(*inputs: np.ndarray) -> Any:
-    return [x.shape for x in inputs]
-
-
 def _first_shape(x: np.ndarray, *rest: Any) -> Any:
     return x.shape
-
-
-def _remembering(op: Operation, fallback: Kernel, key_of: Kernel, prepare: Kernel) -> Kernel:
-    """As binding.remembering, for some shapes at a time: a served model meets batches of several sizes in turn."""
-    last: tuple[Any, Kernel] = (None, fallback)
-    known: list[tuple[Any, Kernel]] = []
-
-    def look_up(key: Any, inputs: Sequence[Any]) -> Kernel:
-        for met, run in known:
-            if met == key:
-                return run
-        run = prepare(*inputs) or fallback
-        known.append((key, run))
-        if len(known) > KEPT_SHAPES:
-            del known[0]
-        return run
-
-    def kernel(*inputs: Any) -> Any:
-        nonlocal last
-        key = (crowd.limit, key_of(*inputs))
-        met, run = last
-        if met != key:
-            run = look_up(key, inputs)
-            last = (key, run)
-        try:
-            return run(*inputs)
-        except OneDnnError as error:
-            last = (key, fallback)
-            known[:] = [last]
-            if error.status != lib.FORKED:
-                lib.log.warning("%s in '%s' (%s); NumPy computes it", error, op.name, op.type)
-            return fallback(*inputs)
-
-    return kernel
 
 
 # -- convolutions -------------------------------------------------------------------------------------------------------
@@ -233,7 +194,7 @@ class _Conv:
                 return made
         made = plan.weights.laid_out(filter)
         self._laid_out.append((plan, made))
-        if len(self._laid_out) > KEPT_SHAPES:
+        if len(self._laid_out) > KEPT_LAYOUTS:
             del self._laid_out[0]
         return made
 
@@ -249,7 +210,7 @@ def fused_conv(is_depthwise: bool) -> Kernel:
         if not window.is_supported:
             return None
         one = _Conv(op, window, steps)
-        return _remembering(op, fallback, _first_shape if one.is_constant and not steps.addend else _shapes, one.prepare)
+        return remembering(op, fallback, _first_shape if one.is_constant and not steps.addend else shapes, one.prepare)
 
     return maker
 
@@ -303,7 +264,7 @@ def fused_matmul(op: Operation, fallback: Kernel) -> Kernel | None:
     def by_numpy(a: np.ndarray, b: np.ndarray) -> np.ndarray:
         return np.matmul(a.T if across_a else a, b.T if across_b else b)
 
-    def prepare(a: np.ndarray, b: np.ndarray, *more: np.ndarray) -> Kernel | None:
+    def prepare(a: np.ndarray, b: np.ndarray, *more: np.ndarray, at_once: bool = False) -> Kernel | None:
         if a.ndim != 2 or b.ndim != 2 or not a.size or not b.size or a.shape[not across_a] != b.shape[across_b]:
             return None
         spec = products.Spec(a.shape, b.shape, across_a, across_b, dtype)
@@ -319,7 +280,7 @@ def fused_matmul(op: Operation, fallback: Kernel) -> Kernel | None:
                 return by_parts(alone)
         if library is None or spec.flops < binding.MIN_FUSED_FLOPS:
             return None
-        if is_wide and spec.sizes[0] <= products.FEW_ROWS and not constant:
+        if is_wide and (at_once or (spec.sizes[0] <= products.FEW_ROWS and not constant)):
             return by_parts(products.Gemm(library, spec).run)
         plan = products.matmul(library, spec, steps.bias is not None, steps.eltwise(), constant)
         if plan is None:
@@ -327,7 +288,7 @@ def fused_matmul(op: Operation, fallback: Kernel) -> Kernel | None:
         run = plan.run
         return lambda a, b, *more: run(a, b, *map(contiguous, more))
 
-    return _remembering(op, fallback, _shapes, prepare)
+    return remembering(op, fallback, shapes, prepare, functools.partial(prepare, at_once=True))
 
 
 MAKERS: dict[str, Callable[[Operation, Kernel], Kernel | None]] = {

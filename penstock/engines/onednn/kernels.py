@@ -102,8 +102,11 @@ def whole_arrays(kind: type, key_of: Kernel) -> Kernel:
             library = library_for(FLOAT32) if inputs[0].size >= elementwise.MIN_SIZE else None
             return elementwise.plan_for(kind, library, inputs, over, slope) if library else None
 
-        kernel = remembering(op, fallback, key_of, prepare)
-        kernel.over = lambda i: remembering(op, fallback, key_of, functools.partial(prepare, over=i))  # type: ignore[attr-defined]
+        def by_numpy(*inputs: np.ndarray) -> None:
+            return None
+
+        kernel = remembering(op, fallback, key_of, prepare, by_numpy)
+        kernel.over = lambda i: remembering(op, fallback, key_of, functools.partial(prepare, over=i), by_numpy)  # type: ignore[attr-defined]
         return kernel
 
     return maker

@@ -211,13 +211,9 @@ _ZERO = np.zeros(1, np.float32)
 _relu_grad = _gradient(lambda full: (Eltwise("linear", -1.0), Less((1, 1), (1, 1), FLOAT32), Multiply(*full)), lib.BINARY_MAX, lambda dy, x: (x, x, _ZERO, dy))
 
 
-def _shapes(*inputs: Any) -> Any:
-    return [x.shape for x in inputs]
-
-
 def maker(op: Operation, fallback: Kernel) -> Kernel | None:
     """The kernel of an elementwise op on bfloat16."""
-    from penstock.engines.onednn.binding import remembering
+    from penstock.engines.onednn.binding import remembering, shapes
 
     prepare = _PREPARERS[op.type](op)
-    return None if prepare is None else remembering(op, fallback, _shapes, prepare)
+    return None if prepare is None else remembering(op, fallback, shapes, prepare)

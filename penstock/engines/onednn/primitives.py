@@ -283,7 +283,8 @@ class Primitive:
         """The memory descriptor of an argument."""
         return self._mds[index]
 
-    def _new_set(self) -> _Set:
+    def new_set(self) -> _Set:
+        """What a run needs, none of its addresses set."""
         library = self.library
         library.used = True
         memories = [library.create("dnnl_memory_create", md, library.engine, None) for md in self._mds]
@@ -297,7 +298,7 @@ class Primitive:
         try:
             one = self._free.pop()
         except IndexError:
-            one = self._new_set()
+            one = self.new_set()
         stream, args, memories, known = one
         i = 0
         for a in addresses:
@@ -317,6 +318,11 @@ class Primitive:
         self._free.append(one)
         if status:
             raise OneDnnError(f"execute {self.implementation}", status)
+
+    def give_back(self, one: _Set) -> None:
+        """For other runs, what `new_set` gave."""
+        one.addresses[:] = [0] * self.count
+        self._free.append(one)
 
     def __del__(self) -> None:
         try:
@@ -339,10 +345,13 @@ class Primitive:
 
 _cache: OrderedDict[Any, Any] = OrderedDict()
 _cache_lock = threading.Lock()
+dropped = 0
+"""Plans that have had to make room for others."""
 
 
 def cached(key: Any, make: Callable[[], Any]) -> Any:
     """What `make()` gives for `key`, kept while it is among the `CAPACITY` used last. None is kept too: there is no such primitive."""
+    global dropped
     with _cache_lock:
         if key in _cache:
             _cache.move_to_end(key)
@@ -352,6 +361,7 @@ def cached(key: Any, make: Callable[[], Any]) -> Any:
         made = _cache.setdefault(key, made)
         while len(_cache) > CAPACITY:
             _cache.popitem(last=False)
+            dropped += 1
     return made
 
 

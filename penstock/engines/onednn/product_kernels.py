@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Sequence
 from typing import Any
@@ -10,7 +11,7 @@ import numpy as np
 
 from penstock.engines.memory import aligned_empty
 from penstock.engines.onednn import binding, matmul
-from penstock.engines.onednn.binding import Kernel, layouts_2, library_for, remembering, shapes_2
+from penstock.engines.onednn.binding import Kernel, layouts_2, library_for, remembering, shapes, shapes_2
 from penstock.engines.onednn.library import Library
 from penstock.engines.onednn.primitives import CODES, FLOAT32, Eltwise, PostOps
 from penstock.graph.ir import Operation
@@ -43,7 +44,7 @@ def product(a_flag: str, b_flag: str, types: Sequence[str], same_batches: bool =
         order = None if op.type == "MatMul" else _order_of_reader(op)
         post_ops: PostOps = (Eltwise("linear", op.attrs["scale"], 0.0),) if op.type == "_ScaledBatchMatMul" else ()
 
-        def prepare(a: np.ndarray, b: np.ndarray) -> Kernel | None:
+        def prepare(a: np.ndarray, b: np.ndarray, at_once: bool = False) -> Kernel | None:
             if min(a.ndim, b.ndim) < 2 or max(a.ndim, b.ndim) > 12 or not a.size or not b.size:
                 return None
             if a.shape[-2 if across_a else -1] != b.shape[-1 if across_b else -2] or (same_batches and a.shape[:-2] != b.shape[:-2]):
@@ -62,12 +63,17 @@ def product(a_flag: str, b_flag: str, types: Sequence[str], same_batches: bool =
                 run = blas.alone(fallback)
                 if run is not None:
                     return run
+            if library and at_once and dtype == FLOAT32:
+                if len(shape) == 2:
+                    return matmul.Gemm(library, spec).run
+                if a.flags.c_contiguous and b.flags.c_contiguous and not wakes_blas(spec):
+                    return None
             if library and len(shape) > 2:
                 spec = spec._replace(a_strides=_strides(a), b_strides=_strides(b), order=order if order and len(order) == len(shape) else None)
             plan = matmul.matmul(library, spec, False, post_ops) if library else None
             return plan and plan.run
 
-        return remembering(op, fallback, shapes_2 if op.type == "MatMul" else layouts_2, prepare)
+        return remembering(op, fallback, shapes_2 if op.type == "MatMul" else layouts_2, prepare, functools.partial(prepare, at_once=True))
 
     return maker
 
@@ -107,18 +113,18 @@ def product_columns(op: Operation, fallback: Kernel) -> Kernel | None:
         return None
     start, stop = op.attrs["start"], op.attrs["start"] + op.attrs["count"]
 
-    def prepare(a: np.ndarray, b: np.ndarray) -> Kernel | None:
+    def prepare(a: np.ndarray, b: np.ndarray, at_once: bool = False) -> Kernel | None:
         if a.ndim != 2 or b.ndim != 2 or not a.size or a.shape[1] != b.shape[1] or len(b) < stop:
             return None
         spec = matmul.Spec(a.shape, (stop - start, b.shape[1]), False, True, FLOAT32)
         library = library_for(FLOAT32) if wakes_blas(spec) else None
-        plan = matmul.matmul(library, spec) if library else None
+        plan = (matmul.Gemm if at_once else matmul.matmul)(library, spec) if library else None
         if plan is None:
             return None
         run = plan.run
         return lambda a, b: run(a, b[start:stop])
 
-    return remembering(op, fallback, shapes_2, prepare)
+    return remembering(op, fallback, shapes_2, prepare, functools.partial(prepare, at_once=True))
 
 
 FEW_TO_SUM = 64
@@ -130,9 +136,6 @@ def sum_of_products(op: Operation, fallback: Kernel) -> Kernel | None:
     count, with_rows = op.attrs["N"], op.type == "_SumOfProductsAndRows"
     if op.attrs["T"].np != FLOAT32:
         return None
-
-    def key_of(*inputs: np.ndarray) -> Any:
-        return [x.shape for x in inputs]
 
     def prepare(*inputs: np.ndarray) -> Kernel | None:
         a, b = inputs[:count], inputs[count:]
@@ -177,4 +180,4 @@ def sum_of_products(op: Operation, fallback: Kernel) -> Kernel | None:
 
         return run
 
-    return remembering(op, fallback, key_of, prepare)
+    return remembering(op, fallback, shapes, prepare)

@@ -78,8 +78,10 @@ def _not_compiled(*args: Any) -> tuple:
 def compile_pieces(lines: list[str], filename: str) -> list[CodeType]:
     """Compiles function by function, each at its own line: one big compilation would hold the interpreter for long."""
     starts = [i for i, line in enumerate(lines) if line.startswith("def ")]
-    pieces = []
-    for a, b in itertools.pairwise([*starts, len(lines)]):
-        # Empty lines in front keep the line numbers of the whole source.
-        pieces.append(compile("\n" * a + "\n".join(lines[a:b]) + "\n", filename, "exec"))
-    return pieces
+    return [_moved(compile("\n".join(lines[a:b]) + "\n", filename, "exec"), a) for a, b in itertools.pairwise([*starts, len(lines)])]
+
+
+def _moved(code: CodeType, lines: int) -> CodeType:
+    """The code with the line numbers of the whole source, before which so many lines stand."""
+    inner = tuple(_moved(value, lines) if isinstance(value, CodeType) else value for value in code.co_consts)
+    return code.replace(co_firstlineno=code.co_firstlineno + lines, co_consts=inner)

@@ -25,6 +25,7 @@ import numpy as np
 from penstock.engines.memory import keep_freed_memory
 from penstock.engines.python import products
 from penstock.engines.python.arrays import NEW, NO_FLOW, find_arrays, flows
+from penstock.engines.python.chains import with_chains
 from penstock.engines.python.code import Code, compile_pieces
 from penstock.engines.python.counters import Counters, find_counters
 from penstock.engines.python.elementwise import find_runs
@@ -113,9 +114,9 @@ class _Writer(Statements):
             self._with_products(args)
         self.late = find_late(self.block, self._root, kept) if self.on_host else {}
         if self.on_host:
-            self.block = with_updates(with_handles(self.block), self._root, kept)
+            self.block = self._in_groups(self.block, kept)
             self.block = [  # what another engine is compared with
-                s._replace(host=with_updates(with_handles(s.host), self._root, [*kept, *s.outputs])) if isinstance(s, Offloaded) else s for s in self.block
+                s._replace(host=self._in_groups(s.host, {*kept, *s.outputs})) if isinstance(s, Offloaded) else s for s in self.block
             ]
         self._find_kills()
         statements = list(paths(self.block))
@@ -210,6 +211,11 @@ class _Writer(Statements):
             s._replace(host=find_runs(s.host, self._root, s.outputs)) if isinstance(s, Offloaded) else s for s in block
         ]
 
+    def _in_groups(self, block: list, kept: set[Tensor]) -> list:
+        """The block with statements for several nodes each, where they stand side by side: variables, updates, chains of kernels."""
+        block = with_updates(with_handles(block), self._root, kept)
+        return with_chains(block, self._root, self._constant, kept, self.late)
+
     def _with_products(self, args: list[tuple[int, Tensor]]) -> None:
         if sum(node.op.type == "MatMul" for node in self.nodes) < products.FEWEST:
             return
@@ -278,10 +284,14 @@ class _Writer(Statements):
                 slots[tensor] = len(slots)
         # A Merge may get its value in one of two parts: each hands on what there is.
         conditional = self._conditional()
+        told: list[dict[Tensor, int]] = [{} for _ in range(last + 1)]  # the values that a part has to do with, by slot
+        for tensor, slot in slots.items():
+            for p in {made_in[tensor], *read_in[tensor]} - {-1}:
+                told[p][tensor] = slot
         for p, (a, b) in enumerate(parts):
             self._new_function()
             self.lines.append(f"def part_{p}(ctx, stop, shared):")
-            for tensor, slot in slots.items():
+            for tensor, slot in told[p].items():
                 if made_in[tensor] < p and p in read_in[tensor]:
                     self.lines.append(f"    {self._name(tensor)} = shared[{slot}]")
                     if max(read_in[tensor]) == p:
@@ -289,7 +299,7 @@ class _Writer(Statements):
                 elif tensor in conditional and tensor in made_by[p]:
                     self.lines.append(f"    {self._name(tensor)} = None")
             self._statements(self.block, (), a, b, 1)
-            for tensor, slot in slots.items():
+            for tensor, slot in told[p].items():
                 if tensor in made_by[p] and max(read_in[tensor]) > p:
                     self.lines.append(f"    shared[{slot}] = {self._name(tensor)}")
             self.lines.append("    return None")

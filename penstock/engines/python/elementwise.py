@@ -12,6 +12,7 @@ rows, and such reductions are part of the run. Sums over all elements may end a 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
@@ -296,32 +297,42 @@ def find_runs(block: list, root: Callable[[Tensor], Tensor], results: Iterable[T
 
 def _in_block(block: list, root: Callable[[Tensor], Tensor], readers: dict[Tensor, set[int]]) -> list:
     result: list = []
-    waiting = list(block)
-    steps = {id(s): steps_in_run(s.node, root) for s in block if isinstance(s, Call)}
-    while waiting:
-        first = waiting[0]
+    waiting, place = block, 0
+    least = min(MIN_SIZE, MIN_SWEPT) if native.available() else MIN_SIZE
+    steps = _Steps(root)
+    while place < len(waiting):
+        first = waiting[place]
         if isinstance(first, Branch):
             first = first._replace(yes=_in_block(first.yes, root, readers), no=_in_block(first.no, root, readers))
         elif isinstance(first, Loop):
             first = first._replace(cond=_in_block(first.cond, root, readers), body=_in_block(first.body, root, readers))
-        elif isinstance(first, Call) and steps[id(first)] is not None:
-            dims = operands_of(first.node)[0].dims if first.node.op.type in _REDUCTIONS else first.node.op.outputs[0].dims
-            if _worth_it(dims) and _begins(first.node, dims, root):
-                batch, sums, rest = _collect(waiting, dims, steps, root)
+        elif isinstance(first, Call) and first.node.op.outputs:
+            op: Operation = first.node.op
+            dims: Any = op.inputs[0].dims if op.type in _REDUCTIONS else op.outputs[0].dims
+            if dims and (None in dims or math.prod(dims) >= least) and steps.of(first) is not None and _begins(first.node, dims, root):
+                batch, sums, rest = _collect(waiting, place, dims, steps, root)
                 run = _run(batch, sums, dims, steps, root, readers)
                 if run is not None:
                     result.append(run)
-                    waiting = rest
+                    waiting, place = rest, 0
                     continue
         result.append(first)
-        del waiting[0]
+        place += 1
     return result
 
 
-def _worth_it(dims: Any) -> bool:
-    if not dims:
-        return False
-    return None in dims or int(np.prod(dims)) >= (min(MIN_SIZE, MIN_SWEPT) if native.available() else MIN_SIZE)
+class _Steps:
+    """`steps_in_run` of calls, found out once."""
+
+    def __init__(self, root: Callable[[Tensor], Tensor]) -> None:
+        self._root = root
+        self._found: dict[int, list[Step] | None] = {}
+
+    def of(self, call: Call) -> list[Step] | None:
+        key = id(call)
+        if key not in self._found:
+            self._found[key] = steps_in_run(call.node, self._root)
+        return self._found[key]
 
 
 def is_swept(nodes: Sequence[Any], root: Callable[[Tensor], Tensor]) -> bool:
@@ -350,24 +361,26 @@ def _fits(node: Any, dims: Any, root: Callable[[Tensor], Tensor]) -> bool:
     return out == FULL and None not in kinds and any(k != NUMBER for k in kinds)
 
 
-def _collect(waiting: list, dims: Any, steps: dict, root: Callable[[Tensor], Tensor]) -> tuple[list, list, list]:
-    """The calls that can run together with the first one, reductions of what they give, and all other statements."""
-    batch, sums, rest = [waiting[0]], [], []
-    made = {waiting[0].node.op.outputs[0]}
-    known = made | {root(t) for t in operands_of(waiting[0].node) if root(t).dims == dims}
+def _collect(waiting: list, place: int, dims: Any, steps: _Steps, root: Callable[[Tensor], Tensor]) -> tuple[list, list, list]:
+    """The calls that can run together with the one at `place`, reductions of what they give, and all other statements from there on."""
+    first = waiting[place]
+    batch, sums, rest = [first], [], []
+    made = {first.node.op.outputs[0]}
+    known = made | {root(t) for t in operands_of(first.node) if root(t).dims == dims}
     blocked: set[Tensor] = set()
     is_ordered = False  # whether something comes first that may write variables
     gap = 0
-    for i, statement in enumerate(waiting[1:]):
+    for i in range(place + 1, len(waiting)):
+        statement = waiting[i]
         if gap > WINDOW or len(batch) >= LONGEST:
-            rest += waiting[1 + i :]
+            rest += waiting[i:]
             break
         if isinstance(statement, Call):
             op = statement.node.op
             inputs = [root(t) for t in op.inputs]
             if any(t in known for t in inputs) and not any(t in blocked for t in inputs):
                 reads_now = is_ordered and variables_read(statement.node)
-                if steps.get(id(statement)) is not None and not reads_now and _fits(statement.node, dims, root):
+                if steps.of(statement) is not None and not reads_now and _fits(statement.node, dims, root):
                     batch.append(statement)
                     made.add(op.outputs[0])
                     known.add(op.outputs[0])
@@ -407,12 +420,12 @@ def _pays_alone(node: Any, dims: Any, steps: list[Step]) -> bool:
 
 
 def _run(
-    batch: list, sums: list, dims: Any, steps: dict, root: Callable[[Tensor], Tensor], readers: dict[Tensor, set[int]]
+    batch: list, sums: list, dims: Any, steps: _Steps, root: Callable[[Tensor], Tensor], readers: dict[Tensor, set[int]]
 ) -> Fused | None:
     nodes = [s.node for s in batch]
     if None not in dims and int(np.prod(dims)) < MIN_SIZE and (len(nodes) + len(sums) < FEWEST_SWEPT or not is_swept(nodes, root)):
         return None
-    if len(nodes) + len(sums) == 1 and not _pays_alone(nodes[0], dims, steps[id(batch[0])]):
+    if len(nodes) + len(sums) == 1 and not _pays_alone(nodes[0], dims, steps.of(batch[0]) or []):
         return None
     own = {id(s) for s in (*batch, *sums)}
     made = {n.op.outputs[0] for n in nodes}

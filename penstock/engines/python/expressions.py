@@ -22,6 +22,7 @@ from penstock.engines.python import pieces
 from penstock.engines.python import reductions as reductions_of_big
 from penstock.graph.ir import Operation, Tensor
 from penstock.ops import arithmetic, reductions  # noqa: F401  (declared before their kernels are compared)
+from penstock.ops.kernels import periods
 from penstock.ops.kernels.short_rows import are_short_rows
 from penstock.shapes import is_fully_defined
 
@@ -115,7 +116,8 @@ def may_fail(node: Any) -> bool:
 
 def needed_inputs(node: Any) -> list[Tensor]:
     """The inputs that the node's line reads: the shape of a Reshape between static shapes is none of them."""
-    return node.op.inputs[:1] if _is_static_reshape(node) else node.op.inputs
+    op: Operation = node.op
+    return op.inputs[:1] if op.type == "Reshape" and _is_static_reshape(node) else op.inputs
 
 
 def _is_static_reshape(node: Any) -> bool:
@@ -133,7 +135,10 @@ def variables_read(node: Any) -> tuple[tuple[int, bool, str | None], ...]:
 
 def ufunc_of(node: Any) -> np.ufunc | None:
     """The ufunc that a node's kernel is, or only wraps to word errors or to read variables."""
-    fn = getattr(node.fn, "reads", (node.fn,))[0]
+    fn = node.fn
+    if fn.__class__ is np.ufunc:  # the usual case, asked for many times
+        return fn
+    fn = getattr(fn, "reads", (fn,))[0]
     if isinstance(fn, np.ufunc):
         return fn
     found = getattr(fn, "ufunc", None)
@@ -175,7 +180,7 @@ def expression(
         if op.outputs[0].dims:
             inputs = [without_dimensions(name, known) for name in inputs]
         into = [] if reusable is None else [f"out={reusable}" if ufunc in OUT_BY_NAME else reusable]
-        return f"{name_of(ufunc, ufunc.__name__ + '_')}({', '.join([*inputs, *into])})"
+        return f"{name_of(_broadcasting(ufunc, op), ufunc.__name__ + '_')}({', '.join([*inputs, *into])})"
     if op.type == "SelectV2" and original(node) and all(_is_plain_number(t) for t in op.inputs):
         return f"{inputs[1]} if {inputs[0]} else {inputs[2]}"
     if op.type in _REDUCTIONS and op.type != "Mean" and inputs[1] in known and original(node, True):
@@ -204,6 +209,14 @@ def _as_array(name: str, value: np.generic, known: dict[str, Any]) -> str:
 
 def _is_plain_number(tensor: Tensor) -> bool:
     return tensor.dims == () and tensor.dtype.np.type in (*_NUMBERS, np.bool_)
+
+
+def _broadcasting(ufunc: np.ufunc, op: Operation) -> Any:
+    """The ufunc, in the form for operands that repeat every few elements if one does."""
+    full = op.outputs[0].dims
+    if ufunc.nin != 2 or not is_fully_defined(full):
+        return ufunc
+    return periods.spread(ufunc) if any(is_fully_defined(t.dims) and periods.period_of(t.dims, full) for t in op.inputs) else ufunc
 
 
 def _operator(ufunc: np.ufunc, op: Operation, inputs: Sequence[str], name_of: Callable[[Any, str], str]) -> str | None:

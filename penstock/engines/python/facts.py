@@ -11,6 +11,7 @@ from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Any
 
 from penstock.engines.python.arrays import VALUE, Elements, LocalArray
+from penstock.engines.python.chains import Chained
 from penstock.engines.python.elementwise import Fused
 from penstock.engines.python.expressions import derives_shape, kept_inputs, needed_inputs, new_results
 from penstock.engines.python.handles import Handles
@@ -41,7 +42,7 @@ def find_owned(
                 fresh.update((t, path[:-1]) for t in new_results(statement.node))
                 shared.update(root(t) for t in kept_inputs(statement.node))
             continue
-        if isinstance(statement, Fused):
+        if isinstance(statement, (Fused, Chained)):
             fresh.update((t, path[:-1]) for t in statement.outputs)
         elif not isinstance(statement, Products):
             shared.update(root(t) for t in reads(statement))
@@ -105,8 +106,8 @@ def find_sure(
                 sure.update(statement.outputs)
             elif isinstance(statement, Handles):
                 sure.update(t for t in statement.outputs if t.op.type in _VARIABLES)
-            elif isinstance(statement, Fused):
-                if all(t in sure for t in (*statement.arrays, *statement.numbers)):
+            elif isinstance(statement, (Fused, Chained)):
+                if all(root(t) in sure for t in statement.inputs):
                     sure.update(statement.outputs)
             elif isinstance(statement, Loop):
                 for merge, first, again in statement.carried:

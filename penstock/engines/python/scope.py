@@ -14,6 +14,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from penstock.engines.python.chains import Chained
 from penstock.engines.python.code import Code, halt
 from penstock.engines.python.counters import Counters
 from penstock.engines.python.elementwise import Fused
@@ -157,6 +158,8 @@ class Scope:
                 places.setdefault(tensor, []).append(path)
             if isinstance(statement, Fused):
                 self.used.update(node.op.outputs[0] for node in statement.nodes)
+            elif isinstance(statement, Chained):
+                self.used.update(self._root(t) for node in statement.nodes for t in node.op.inputs)
         kept = {self._root(t) for t in self._read_at_end()}
         self.used |= kept
         for tensor, where in places.items():
@@ -168,7 +171,7 @@ class Scope:
                 where = [*where, (0,)]  # arguments are there from the start
             depth = 0
             first = where[0]
-            while all(len(p) > depth + 2 and p[: depth + 2] == first[: depth + 2] for p in where):
+            while len(first) > depth + 2 and all(len(p) > depth + 2 and p[: depth + 2] == first[: depth + 2] for p in where):
                 depth += 2
             last = max(p[depth] for p in where)
             self.kills.setdefault((*first[:depth], last), []).append(tensor)

@@ -9,6 +9,7 @@ import numpy as np
 
 from penstock.engines.python import products
 from penstock.engines.python.arrays import array_line
+from penstock.engines.python.chains import Chained
 from penstock.engines.python.elementwise import FULL, ROW, Fused, is_chain, kind_of, steps_of
 from penstock.engines.python.expressions import (
     OUT_BY_NAME,
@@ -52,6 +53,8 @@ class Statements(Scope):
                 self._products(statement, indent)
             elif isinstance(statement, Handles):
                 self._handles(statement, indent)
+            elif isinstance(statement, Chained):
+                self._chained(statement, indent)
             elif isinstance(statement, Updating):
                 self._update(statement.nodes, indent)
             else:
@@ -246,22 +249,39 @@ class Statements(Scope):
         what = f"  # {len(run.nodes) + len(run.reductions)} nodes, {run.nodes[0].op.name} to {last.op.name}: see {name}"
         self._line(indent + 1, f"{', '.join(outputs)}{',' if len(outputs) == 1 else ''} = {call}{what}", last, inputs)
         self._line(indent, "else:")
-        own = {node.op.outputs[0] for node in run.nodes} - set(run.outputs)
+        self._one_by_one([*run.nodes, *run.reductions], {node.op.outputs[0] for node in run.nodes} - set(run.outputs), indent + 1)
+        if read:
+            self._line(indent, " = ".join(read.values()) + " = None")
+
+    def _one_by_one(self, order: list[Any], own: set[Tensor], indent: int) -> None:
+        """The calls of nodes that are one statement; nobody else reads their `own` values."""
         dies: dict[int, list[str]] = {}
-        order = [*run.nodes, *run.reductions]
         for tensor in own:
             readers = [i for i, node in enumerate(order) if any(self._root(t) is tensor for t in node.op.inputs)]
             dies.setdefault(max(readers, default=0), []).append(self._name(tensor))
         for i, node in enumerate(order):
-            self._call(node, indent + 1)
+            self._call(node, indent)
             if i in dies:
-                self._line(indent + 1, " = ".join(sorted(dies[i])) + " = None")
+                self._line(indent, " = ".join(sorted(dies[i])) + " = None")
         for tensor in own:
             self.free.append(self.names.pop(tensor))
-        if read:
+
+    def _chained(self, statement: Chained, indent: int) -> None:
+        """One call, or the nodes' own if that cannot be."""
+        first, last = statement.nodes[0], statement.nodes[-1]
+        read = self._read_variables(statement, indent)
+        inputs, outputs = [read.get(t) or self._value(t) for t in statement.inputs], [self._name(t) for t in statement.outputs]
+        call = f"{self._global(statement.chain, 'chain')}({', '.join(inputs)})"
+        what = f"  # {len(statement.nodes)} nodes, {first.op.name} to {last.op.name}"
+        self._line(indent, f"if (made := {call}) is not None:{what}", last, self._told(last.op.inputs))
+        self._line(indent + 1, f"{', '.join(outputs)}{',' if len(outputs) == 1 else ''} = made; made = None")
+        self._line(indent, "else:")
+        made = {t for node in statement.nodes for t in node.op.outputs if t in self.used}
+        self._one_by_one(statement.nodes, made - set(statement.outputs), indent + 1)
+        if read:  # who writes a variable looks whether somebody holds its array
             self._line(indent, " = ".join(read.values()) + " = None")
 
-    def _read_variables(self, run: Fused, indent: int) -> dict[Tensor, str]:
+    def _read_variables(self, run: Fused | Chained, indent: int) -> dict[Tensor, str]:
         """Lines that read the run's variables at its place, and the names of their values."""
         names = {}
         for i, (tensor, told) in enumerate(run.variables.items()):

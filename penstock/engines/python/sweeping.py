@@ -10,6 +10,7 @@ import numpy as np
 from penstock.engines.python.elementwise import _REDUCTIONS, COLUMN, FULL, ROW, Fused, kind_of
 from penstock.graph.ir import Tensor
 from penstock.ops import native
+from penstock.ops.kernels import periods
 from penstock.ops.native import sweeps
 from penstock.ops.native.sweeps import Formula, Sweep
 
@@ -83,7 +84,7 @@ class Swept:
             if array.dtype != dtype:
                 return None
             if not array.flags.c_contiguous:
-                arrays[i] = np.ascontiguousarray(array)
+                arrays[i] = periods.contiguous(array)
         size = values[0].size
         if not size:
             return None

@@ -16,7 +16,7 @@ from penstock.graph.ir import Operation, Tensor
 
 def reads(statement: Any) -> list[Tensor]:
     """Tensors that `statement` itself reads, without those of blocks inside of it."""
-    if isinstance(statement, Call):
+    if statement.__class__ is Call:
         return needed_inputs(statement.node)
     if isinstance(statement, Assign):
         return [statement.node.op.inputs[statement.index]]
@@ -48,8 +48,9 @@ def everything(block: list) -> Iterator[Any]:
     """All statements of a block, those inside of others too."""
     for statement in block:
         yield statement
-        for inner in subblocks(statement):
-            yield from everything(inner)
+        if statement.__class__ is not Call:
+            for inner in subblocks(statement):
+                yield from everything(inner)
 
 
 def paths(block: list, path: tuple[int, ...] = ()) -> Iterator[tuple[tuple[int, ...], Any]]:
@@ -57,8 +58,9 @@ def paths(block: list, path: tuple[int, ...] = ()) -> Iterator[tuple[tuple[int, 
     for i, statement in enumerate(block):
         here = (*path, i)
         yield here, statement
-        for k, sub in enumerate(subblocks(statement)):
-            yield from paths(sub, (*here, k))
+        if statement.__class__ is not Call:
+            for k, sub in enumerate(subblocks(statement)):
+                yield from paths(sub, (*here, k))
 
 
 def without(block: list, silent: set[Operation]) -> list:

@@ -126,8 +126,26 @@ def _set_up_cache(jax: Any) -> None:
     try:
         os.makedirs(folder, exist_ok=True)
         jax.config.update("jax_compilation_cache_dir", folder)
+        _replace_broken_entries(jax._src.compilation_cache, folder)
     except (OSError, AttributeError, ValueError) as error:
         log.info("Compiled programs are not kept on disk: %s", error)
+
+
+def _replace_broken_entries(cache: Any, folder: str) -> None:
+    """JAX leaves a program on disk that it cannot read where it is, and warns of it at every start. It is removed here, so that it is written anew."""
+    original = cache.get_executable_and_time
+
+    @functools.wraps(original)
+    def get(key: str, *more: Any) -> Any:
+        try:
+            return original(key, *more)
+        except Exception as error:
+            log.warning("A program is compiled anew, since the one in %s cannot be read (%s: %s)", folder, type(error).__name__, error)
+            with contextlib.suppress(OSError):
+                os.remove(os.path.join(folder, f"{key}-cache"))
+            return None, None
+
+    cache.get_executable_and_time = get
 
 
 def memory_limit(device: Any) -> int:

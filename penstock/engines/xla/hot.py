@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import time
@@ -97,8 +98,9 @@ class Contest:
         except Exception as error:
             if spec.enabled:
                 raise
-            # Whatever XLA cannot do, Python can: a step must not fail for it.
-            backend.log.warning("Not compiled by XLA: %s (%s: %s)", program.describe(), type(error).__name__, error)
+            # Whatever XLA cannot do, Python can: a step must not fail for it. To do without XLA where there are no elements costs nothing.
+            level = logging.DEBUG if any(0 in shape for _, shape in given.plain) else logging.WARNING
+            backend.log.log(level, "Not compiled by XLA: %s (%s: %s)", program.describe(), type(error).__name__, error)
         if form is None:
             self.choice = _HOST
         self.form = form
@@ -217,6 +219,16 @@ class HotProgram(Program):
         contests = self.contests
         return len(contests) == bool(contests.met) and all(contest.choice is not None for contest in contests.values())
 
+    @property
+    def standing(self) -> tuple[int, int] | None:
+        """How many contests there have been, and how many turns they have taken; None if XLA has won one, or may get to its first one."""
+        contests = list(self.contests.values())  # other threads may begin one
+        if any(c.choice is _XLA or (c.choice is None and c.form is None) for c in contests) or time.perf_counter_ns() < _rested_at:
+            return None
+        if contests and all(c.choice is None for c in contests):
+            return None
+        return len(contests), sum(c.turn for c in contests)
+
     def __call__(self, ctx: Any, stop: Any, *inputs: Any) -> tuple:
         values = [value.peek() if isinstance(value, Ref) else value for value in inputs]
         try:
@@ -295,6 +307,7 @@ class HotStateProgram(DeviceProgram):
     reports = True
     TRIALS = 8
     is_settled = False
+    standing = None
     """It is the whole step, and needs no final: see `_lost`."""
     _held: type[HeldRef] = HeldRef
     packs = False

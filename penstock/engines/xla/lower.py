@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import math
 import operator
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -84,13 +84,23 @@ INDEXED: dict[str, tuple[int, int | None, Callable[[list[Any], dict[str, Any]], 
 """Ops whose kernel reports an index out of range: which argument has the indices, the least one (None: any), and what bounds them. If the indices come from
 outside, they are looked at before the program starts; if not, it finds out itself, and a wrong one is a reason to doubt its results."""
 
+VECTORS: dict[str, tuple[int, Callable[[list[Any]], Sequence[int]]]] = {
+    "GatherNd": (1, lambda args: args[0].shape),
+    "ScatterNd": (0, lambda args: static_ints(args[2])),
+    **dict.fromkeys((f"TensorScatter{how}" for how in ("Update", "Add", "Sub", "Min", "Max")), (1, lambda args: args[0].shape)),
+}
+"""The same with vectors of indices: which argument has them, and the sizes that bound each place of a vector."""
+
 HARMLESS: dict[str, Callable[[Any], Any]] = {
     **dict.fromkeys(("Div", "TruncateDiv", "FloorDiv", "FloorMod", "Mod", "TruncateMod"), lambda y: y != 0),
     "Pow": lambda y: y >= 0,
 }
 """Ops whose kernel complains about the second operand only: what is all right with it."""
 
-DOUBTFUL = frozenset((*INDEXED, *HARMLESS, "Slice", "StridedSlice", "StridedSliceGrad", "TensorStridedSliceUpdate", "TensorArrayV3"))
+REPORTING = frozenset((*INDEXED, *VECTORS, *HARMLESS))
+"""Ops that may have bad data to report, which a program finds out for itself."""
+
+DOUBTFUL = frozenset((*REPORTING, "Slice", "StridedSlice", "StridedSliceGrad", "TensorStridedSliceUpdate", "TensorArrayV3"))
 """Ops that may be a reason for doubt inside of control flow."""
 
 
@@ -259,6 +269,8 @@ class Tracer:
             if self.looks is not None and rule.may_raise(op.attrs) and not _is_harmless(op, args):
                 if op.type in INDEXED:
                     self._check_indices(op, args)
+                elif op.type in VECTORS and not is_padded(values):
+                    self._check_vectors(op, args)
                 elif op.type in HARMLESS and self.doubts is not None and not is_padded(args[1:]):
                     self.doubts.append(jnp.any(~HARMLESS[op.type](args[1])))
                 else:
@@ -282,6 +294,14 @@ class Tracer:
             indices = args[position]
             each = series.series_of(indices)
             within(indices if each is None else each, low, bound(args, op.attrs))
+
+    def _check_vectors(self, op: Operation, args: list[Any]) -> None:
+        position, bounds = VECTORS[op.type]
+        each = series.series_of(args[position])
+        indices = args[position] if each is None else each
+        if indices.ndim:  # else the rule refuses them
+            for place, size in zip(range(indices.shape[-1]), bounds(args)):
+                within(indices[..., place], 0, size)
 
     def _draw(self, op: Operation, values: list[Any]) -> Any:
         from penstock.engines.xla import philox
@@ -493,7 +513,10 @@ class Tracer:
         left = self.left
         if not self.is_inside and counting.saved is not None:
             number = len(counting.states)
-            first = tuple(lax.select(number < counting.begun, old, new) for old, new in zip(counting.saved[number], first, strict=True))
+            saved = counting.saved[number] if number < len(counting.saved) else ()
+            if [v.shape for v in saved] != [v.shape for v in first]:
+                raise TypeError("it was none of those that are counted")  # when they were looked for, since its variables change their shapes
+            first = tuple(lax.select(number < counting.begun, old, new) for old, new in zip(saved, first))
         last, self.left, moved = counted_loop(first, left, goes_on, one, counts_inside)
         if not self.is_inside:
             counting.states.append(last)

@@ -15,7 +15,7 @@ from penstock.engines.python.arrays import NEW, find_arrays
 from penstock.engines.python.stacks import find_stacks
 from penstock.engines.python.structure import Assign, Branch, Call, Loop
 from penstock.engines.python.walk import everything, makes, paths, reads, subblocks
-from penstock.engines.xla.lower import INDEXED, PASSES_VARS, STREAMS, merged
+from penstock.engines.xla.lower import PASSES_VARS, REPORTING, STREAMS, merged
 from penstock.engines.xla.rule import find_rule
 from penstock.engines.xla.streams import state_of
 from penstock.graph.ir import Operation, Tensor
@@ -87,7 +87,7 @@ class CpuPolicy(Policy):
         if op.type in STREAMS:
             return op not in self.excluded and is_stream(node) and _size(op.outputs[0]) <= self.small_array
         rule = find_rule(op.op_def)
-        if rule is None or (rule.may_raise(op.attrs) and op.type not in INDEXED and not _is_about_shapes(op)) or op in self.excluded or op.op_def.stateful or node.needs_ctx or node.refs:
+        if rule is None or (rule.may_raise(op.attrs) and op.type not in REPORTING and not _is_about_shapes(op)) or op in self.excluded or op.op_def.stateful or node.needs_ctx or node.refs:
             return False
         if touches_variable(op):
             return False
@@ -119,7 +119,7 @@ class StatePolicy(Policy):
         if op.type in STREAMS:
             return op not in self.excluded and is_stream(node) and _size(op.outputs[0]) <= self.largest_array
         rule = find_rule(op.op_def)
-        if rule is None or op in self.excluded or (rule.may_raise(op.attrs) and op.type not in INDEXED and not _is_about_shapes(op)):
+        if rule is None or op in self.excluded or (rule.may_raise(op.attrs) and op.type not in REPORTING and not _is_about_shapes(op)):
             return False
         if op.op_def.stateful and not touches_variable(op):
             return False
@@ -404,7 +404,7 @@ def _dependencies(block: list, root: Callable[[Tensor], Tensor], policy: Policy)
     made_by: dict[Tensor, list[int]] = {}
     waiting = [0] * len(block)
     targets: list[list[int]] = [[] for _ in block]
-    last_effect: dict[Any, int] = {}  # on each stack, and on anything else; of two wrong indices, the first one is reported
+    last_effect: dict[Any, int] = {}  # on each stack, and on anything else; of two things to report, the first one is
     for i, statement in enumerate(block):
         before: set[int] = set()
         touched: set[Any] = set()
@@ -418,8 +418,8 @@ def _dependencies(block: list, root: Callable[[Tensor], Tensor], policy: Policy)
                     touched.add(root(part.node.op.inputs[0]))
             elif _has_effect(part):
                 touched.add(None)
-            elif isinstance(part, Call) and part.node.op.type in INDEXED:
-                touched.add("indices")
+            elif isinstance(part, Call) and _may_report(part.node.op):
+                touched.add("reports")
         for thing in touched:
             if thing in last_effect:
                 before.add(last_effect[thing])
@@ -432,6 +432,14 @@ def _dependencies(block: list, root: Callable[[Tensor], Tensor], policy: Policy)
             for tensor in makes(part):
                 made_by.setdefault(tensor, []).append(i)
     return waiting, targets
+
+
+def _may_report(op: Operation) -> bool:
+    """Whether a program may have to doubt its results because of the node, so that its kernel can report what is wrong."""
+    if op.type not in REPORTING:
+        return False
+    rule = find_rule(op.op_def)
+    return rule is None or rule.may_raise(op.attrs)
 
 
 HANDLES = frozenset(("VarHandleOp", "VariableV2", "Variable", "Const", "HostConst"))

@@ -281,8 +281,25 @@ def _overlap(boxes: np.ndarray) -> Near:
 
 def _candidates(scores: np.ndarray, score_threshold: float) -> np.ndarray:
     """The boxes above the threshold, best first, of equal ones the first."""
+    if scores.dtype == np.float32:
+        order, sizes = _ranked(scores, scores > score_threshold)
+        return order[:sizes]
     above = np.flatnonzero(scores > score_threshold)
     return above[np.argsort(-scores[above], kind="stable")]
+
+
+def _ranked(scores: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, Any]:
+    """Of each row of singles the places of those that count, the largest first, of equal ones the first, and how many they are.
+
+    Numbers that have a place in their lower half are sorted in a fraction of the time that places take.
+    """
+    bits = (scores + np.float32(0)).view(np.int32)  # no -0, which is equal to 0
+    falling = ~(bits ^ (bits >> 31 & 0x7FFFFFFF))
+    keys = falling.astype(np.int64) << 32 | np.arange(scores.shape[-1])
+    keys[~counts] = np.iinfo(np.int64).max
+    keys.sort(axis=-1)
+    keys &= 0xFFFFFFFF
+    return keys, np.count_nonzero(counts, axis=-1)
 
 
 def suppress(scores: np.ndarray, near: Near, limit: int, threshold: float, score_threshold: float) -> np.ndarray:
@@ -376,7 +393,8 @@ def non_max_suppression_v3(boxes: Any, scores: Any, max_output_size: Any, iou_th
 def _suppress(corners: np.ndarray, scores: np.ndarray, limit: int, threshold: float, score_threshold: float) -> np.ndarray:
     """`suppress` by a loop in machine code."""
     order = _candidates(scores, score_threshold)
-    return order[suppression.suppress(corners[order], limit, threshold)].astype(np.int32)
+    found, counts = suppression.suppress(corners[None], order[None], np.array([order.size]), limit, threshold)
+    return found[0, : counts[0]].astype(np.int32)
 
 
 def _takes_loops(boxes: np.ndarray) -> bool:
@@ -445,23 +463,29 @@ def combined_non_max_suppression(
     kept, values, names = np.zeros((batch, length, 4), np.float32), np.zeros((batch, length), np.float32), np.zeros((batch, length), np.float32)
     valid = np.zeros(batch, np.int32)
     thresholds, limit = (float(iou_threshold), float(score_threshold)), min(per_class, count)
-    is_native = count >= _BOXES_FROM and _takes_loops(boxes.reshape(-1, 4))
-    for image in range(batch):
-        found = []  # (class, boxes) in the order of classes
-        corners = _corners(boxes[image].reshape(-1, 4)).reshape(boxes.shape[1:]) if is_native else boxes[image]
-        for kind in range(classes):
-            own = kind if kinds > 1 else 0
-            where, of_class = boxes[image, :, own], np.ascontiguousarray(scores[image, :, kind])
-            if is_native:
-                chosen = _suppress(corners[:, own], of_class, limit, *thresholds)
-            else:
-                chosen = suppress(of_class, _overlap(where), limit, *thresholds)
-            found.append((np.full(len(chosen), kind, np.float32), where[chosen], of_class[chosen]))
-        kind, where, score = (np.concatenate(parts) for parts in zip(*found, strict=True))
-        best = np.argsort(-score, kind="stable")[:length]
+    of_classes = np.ascontiguousarray(scores.transpose(0, 2, 1))
+    for image, chosen in enumerate(_of_all_classes(boxes, of_classes, limit, *thresholds)):
+        class_of = np.repeat(np.arange(classes), [len(c) for c in chosen])
+        places = np.concatenate(chosen)
+        score = of_classes[image, class_of, places]
+        best = _ranked(score, np.full(len(score), True))[0][:length]
         n = valid[image] = len(best)
-        kept[image, :n], values[image, :n], names[image, :n] = where[best], score[best], kind[best]
+        class_of, places = class_of[best], places[best]
+        kept[image, :n], values[image, :n], names[image, :n] = boxes[image, places, class_of if kinds > 1 else 0], score[best], class_of
     return [np.clip(kept, 0, 1) if clip_boxes else kept, values, names, valid]
+
+
+def _of_all_classes(boxes: np.ndarray, scores: np.ndarray, limit: int, threshold: float, score_threshold: float) -> list[list[np.ndarray]]:
+    """For each image and each class the numbers of the boxes to keep, best first. `scores`: (images, classes, boxes)."""
+    batch, classes, count = scores.shape
+    if count < _BOXES_FROM or not _takes_loops(boxes.reshape(-1, 4)):
+        near = [[_overlap(boxes[image, :, kind]) for kind in range(boxes.shape[2])] for image in range(batch)]
+        return [[suppress(of_class, near[i][k % len(near[i])], limit, threshold, score_threshold) for k, of_class in enumerate(own)] for i, own in enumerate(scores)]
+    corners = _corners(np.ascontiguousarray(boxes.transpose(0, 2, 1, 3)).reshape(-1, 4)).reshape(-1, count, 4)
+    order, sizes = _ranked(scores, scores > score_threshold)
+    found, counts = suppression.suppress(corners, order.reshape(-1, count), sizes.reshape(-1), limit, threshold)
+    kept = [row[:n] for row, n in zip(found, counts.tolist(), strict=True)]
+    return [kept[i : i + classes] for i in range(0, batch * classes, classes)]
 
 
 def _check_combined(boxes: Any, scores: Any, per_class: Any, total: Any, iou_threshold: Any) -> None:

@@ -152,7 +152,9 @@ def adjust_contrast(images: Any, factor: Any) -> np.ndarray:
 
     def work(i: int) -> None:
         # Rows are long and quick to compute with; only their sum is taken apart into channels.
-        columns = sum((np.add.reduce(rows[i, start : start + _ROWS], 0) for start in range(0, height, _ROWS)), np.zeros(width * depth))
+        columns = np.add.reduce(rows[i, :_ROWS], 0).astype(np.float64)
+        for start in range(_ROWS, height, _ROWS):
+            columns += np.add.reduce(rows[i, start : start + _ROWS], 0)
         mean = (columns.reshape(width, depth).sum(0) / (height * width)).astype(wide.dtype)
         if run is not None:
             run(rows[i].ravel(), np.tile(mean, 16 * period // depth), result[i].reshape(-1), scale)

@@ -286,6 +286,8 @@ def l2_loss(t):
     wide = np.ravel(widen(t))
     # A dot product of stretches: long vectors keep float32 accuracy.
     whole = wide.size // 256 * 256
-    head = wide[:whole].reshape(-1, 256)
-    total = np.einsum("ij,ij->i", head, head).sum(dtype=wide.dtype) + np.dot(wide[whole:], wide[whole:])
+    total = np.dot(wide[whole:], wide[whole:])
+    if whole:
+        stretches = wide[:whole].reshape(-1, 256)
+        total = total + np.add.reduce(np.vecdot(stretches, stretches))
     return (total / 2).astype(t.dtype)

@@ -18,7 +18,7 @@ import numpy as np
 from penstock.errors import InternalError, InvalidArgumentError
 from penstock.ops import native
 from penstock.ops.kernels.libm32 import logf
-from penstock.ops.native import rejection, shuffles
+from penstock.ops.native import rejection, searching, shuffles
 from penstock.ops.philox import RESERVED_PER_OUTPUT, Philox, box_muller64, float64_of, normal, uniform
 
 
@@ -252,6 +252,9 @@ def multinomial(gen: Philox, logits: np.ndarray, samples: int, dtype: np.dtype) 
     words = gen.words(rows * samples * 2).astype(np.uint64).reshape(rows, samples, 2)
     target = float64_of(words[..., 0], words[..., 1])
     target *= cdf[:, -1:]
+    found = searching.places(cdf, target, "right")
+    if found is not None:
+        return found.astype(dtype, copy=False)
     if rows * 8 < samples:
         found = np.stack([np.searchsorted(row, want, side="right") for row, want in zip(cdf, target, strict=True)])
         return found.astype(dtype)

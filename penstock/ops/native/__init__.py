@@ -20,6 +20,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from penstock.forks import renewed
 from penstock.ops.kernels import threads
 
 log = logging.getLogger("penstock.engines")
@@ -33,10 +34,14 @@ PIECE = 1 << 18
 """Instructions that are worth a thread: about 80 us."""
 
 
+_environment: Any = getattr(os.environ, "_data", getattr(os, "environb", {}))
+"""What os.environ looks up: bytes on Linux. Kernels of a few microseconds ask for a switch that is hardly ever set, which takes os.environ 0.7 of them."""
+
+
 def available() -> bool:
     """Whether loops can be made here: Linux on x86-64 with AVX-512, and memory that may be made executable."""
-    wish = os.environ.get("PENSTOCK_ENGINES")
-    return (wish is None or "native" in (part.strip() for part in wish.split(","))) and _works()
+    wish = _environment.get(b"PENSTOCK_ENGINES")
+    return (wish is None or b"native" in (part.strip() for part in wish.split(b","))) and _works()
 
 
 @cache
@@ -72,7 +77,7 @@ class Loop:
         self.formula, self.compute, self.fuse = formula, compute, fuse
         self.result = None if result is None else np.dtype(result)
         self._made: dict[tuple[np.dtype, ...], tuple[Any, float] | None] = {}
-        self._lock = threading.Lock()
+        self._lock = renewed(threading.Lock())
 
     def run(self, *arrays: Any) -> np.ndarray | None:
         """formula(*arrays), or None if NumPy has to do it. The arrays broadcast."""
@@ -90,6 +95,26 @@ class Loop:
         out = np.empty(arrays[0].shape, self.result or kinds[0])
         over_threads(function, out.size, cost, [(address_of(a), a.itemsize) for a in (*arrays, out)])
         return out
+
+    def accumulate(self, rows: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
+        """As ufunc.accumulate(rows, 0), for a contiguous matrix of a known type: result[i] = formula(result[i - 1], rows[i]).
+
+        One run over all rows but the first, which reads what it wrote a row before: a row must not be shorter than a vector, 64 bytes.
+        """
+        n, width = rows.shape
+        row = width * rows.itemsize
+        found = self._made.get((rows.dtype, rows.dtype)) or self._make((rows.dtype, rows.dtype))
+        assert found is not None and self.compute == "same" and row >= 64
+        out = np.empty_like(rows) if out is None else out
+        out[:1] = rows[:1]
+        if n > 1:
+            found[0]((n - 1) * width, address_of(out), address_of(rows) + row, address_of(out) + row)
+        return out
+
+    def pieces(self, size: int, *kinds: np.dtype) -> int:
+        """How many threads so many elements are worth."""
+        found = self._made.get(kinds) or self._make(kinds)
+        return 1 if found is None else pieces_for(size * found[1])
 
     def _make(self, kinds: tuple[np.dtype, ...]) -> tuple[Any, float] | None:
         if not available():  # not for good: PENSTOCK_ENGINES may change
@@ -129,9 +154,14 @@ def looped(function: Callable[..., Any]) -> Callable[..., Any]:
 _FLOATS = (np.dtype(np.float32), np.dtype(np.float64))
 
 
+def pieces_for(instructions: float) -> int:
+    """How many threads they are worth."""
+    return min(8, int(instructions) // PIECE)
+
+
 def over_threads(function: Any, n: int, cost: float, arrays: list[tuple[int, int]]) -> None:
     """function(n, *addresses), cut into pieces for threads. `arrays`: address and bytes of an element of each; `cost`: instructions for each element."""
-    pieces = min(8, int(n * cost) // PIECE)
+    pieces = pieces_for(n * cost)
     if pieces < 2:
         function(n, *(address for address, _ in arrays))
         return

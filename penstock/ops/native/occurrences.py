@@ -1,4 +1,5 @@
-"""Where each number of a vector comes first, and which of the different ones each is: what `Unique` and sums of rows by index begin with.
+"""Where each number of a vector comes first, and which of the different ones each is: what `Unique` and sums of rows by index begin with. And how often
+each comes.
 
 One pass, without sorting: a table says of every number what it was called when it last came. Nobody clears the table. What it says of a number counts
 only if that name has been given in this call, and to this number.
@@ -16,6 +17,7 @@ import numpy as np
 from penstock.ops import native
 from penstock.ops.native import assembler as asm
 from penstock.ops.native.assembler import R8, R9, R10, R11, RAX, RCX, RDI, RDX, RSI, Assembler, Mem
+from penstock.ops.native.frames import finished
 
 LARGEST = 1 << 21
 """Numbers are below this: the table takes 16 MB then, of which only those parts are ever touched that belong to numbers that come."""
@@ -82,3 +84,63 @@ def _loops() -> tuple[Any, Any]:
     number, pointer = ctypes.c_int64, ctypes.c_void_p
     kept, given = (kind(number, number, pointer, pointer, pointer, pointer, number)(address) for kind in (ctypes.PYFUNCTYPE, ctypes.CFUNCTYPE))
     return kept, given
+
+
+def counted(numbers: np.ndarray, bins: int) -> np.ndarray:
+    """As np.bincount(numbers, minlength=bins), for a contiguous vector of int32 in [0, bins): in a third of the time, and without the interpreter's lock.
+    Only where native.available()."""
+    tables = np.zeros((2, bins), np.int64)
+    _count()(numbers.size, numbers.ctypes.data, tables[0].ctypes.data, tables[1].ctypes.data, 0, 0)
+    return tables[0] + tables[1]
+
+
+def histogram(values: np.ndarray, low: float, step: float, bins: int) -> np.ndarray | None:
+    """How many of a vector of numbers, of which none is NaN, lie in each of `bins` stretches of length `step` from `low` on; the first and the last one have
+    what is outside, too. None if NumPy has to count."""
+    type = _TYPES.get(values.dtype)
+    if type is None or not native.available():
+        return None
+    values = np.ascontiguousarray(values)
+    numbers, places = np.array([low, step, bins - 1.0]), np.empty(values.size, np.int32)
+    _placing(type, values.itemsize)(values.size, values.ctypes.data, numbers.ctypes.data, places.ctypes.data)
+    return counted(places, bins)
+
+
+_TYPES = {np.dtype(np.float32): "f32", np.dtype(np.float64): "f64", np.dtype(np.int32): "i32", np.dtype(np.int64): "i64"}
+
+
+@cache
+def _placing(type: str, size: int) -> Any:
+    """f(n, values, (low, step, the last bin), bins)"""
+    from penstock.ops.native import compiler
+    from penstock.ops.native.vectors import Trace
+
+    trace = Trace(fuse=False)
+    low, step, last = (trace.memory(1, 8 * i, "f64", broadcast=True) for i in range(3))
+    place = (trace.add("input", [], "f64", (0, type)) - low).op("div", step)
+    trace.add("output", [place.op("max", 0.0).op("min", last)], "none", (2, "i32", 0))
+    return compiler.function_at(compiler.into_memory(compiler.Code(trace, 8, [8 * size, 0, 32]).write()), 3)
+
+
+@cache
+def _count() -> Any:
+    """f(n, numbers, two tables, -, -): equal neighbours would wait for each other in one."""
+    a = Assembler()
+    top, last, end = range(3)
+    increment = 0xFF, 0
+    a.with_number(5, RDI, 2)
+    a.jump(last, asm.BELOW)
+    a.label(top)
+    for offset, table in ((0, RDX), (4, RCX)):
+        a.scalar(asm.MOVE, RAX, Mem(RSI, offset), wide=False)
+        a.scalar(*increment, Mem(table, index=RAX, scale=8))
+    a.with_number(0, RSI, 8)
+    a.with_number(5, RDI, 2)
+    a.jump(top, asm.ABOVE_EQUAL)
+    a.label(last)
+    a.with_number(0, RDI, 2)
+    a.jump(end, asm.ZERO)
+    a.scalar(asm.MOVE, RAX, Mem(RSI), wide=False)
+    a.scalar(*increment, Mem(RDX, index=RAX, scale=8))
+    a.label(end)
+    return finished(a)

@@ -14,14 +14,16 @@ CHANNELS = 3
 _LANES = 16
 
 
-@cache
 def by_pixel(formula: Callable[..., tuple[Any, ...]], numbers: int) -> Callable[..., None] | None:
     """run(source, target, *numbers) sets the channels of every pixel of `target` to what formula(*channels, *numbers) gives; None if there are no loops here.
 
     Both are float32, (pixels, 3), contiguous; the numbers are float32 scalars.
     """
-    if not native.available():
-        return None
+    return _by_pixel(formula, numbers) if native.available() else None
+
+
+@cache
+def _by_pixel(formula: Callable[..., tuple[Any, ...]], numbers: int) -> Callable[..., None]:
     from penstock.ops.native import compiler
     from penstock.ops.native.vectors import Trace
 
@@ -47,14 +49,16 @@ def by_pixel(formula: Callable[..., tuple[Any, ...]], numbers: int) -> Callable[
     return run
 
 
-@cache
 def by_row(formula: Callable[..., Any], period: int, numbers: int) -> Callable[..., None] | None:
     """run(source, pattern, target, *numbers) sets target[i] to formula(source[i], pattern[i % len(pattern)], *numbers); None if there are no loops here.
 
     Arrays are float32, with one axis, contiguous; the pattern has 16 * period numbers.
     """
-    if not native.available():
-        return None
+    return _by_row(formula, period, numbers) if native.available() else None
+
+
+@cache
+def _by_row(formula: Callable[..., Any], period: int, numbers: int) -> Callable[..., None]:
     from penstock.ops.native import compiler
     from penstock.ops.native.vectors import Trace
 

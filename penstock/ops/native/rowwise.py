@@ -102,6 +102,7 @@ def rowwise(function: Callable[..., Any]) -> Callable[..., list[np.ndarray] | No
         sweep(first.size // shape[-1], shape[-1], [np.ascontiguousarray(a) for a in arrays], (), results)
         return results
 
+    run.sweep_for = sweep_for  # type: ignore[attr-defined]  # for who has the arrays already
     return run
 
 

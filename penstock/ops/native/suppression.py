@@ -1,6 +1,6 @@
 """Non-maximum suppression: which boxes stay when those that overlap a better one go, or lose some of their score.
 
-Boxes are float32 and finite, (n, 4) with the smaller corner first.
+Boxes are float32 and finite, (..., 4) with the smaller corner first.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from penstock.ops.native import address_of
 from penstock.ops.native import assembler as asm
-from penstock.ops.native.assembler import R8, R9, R10, R11, R12, R13, RAX, RBX, RCX, RDI, RDX, RSI, Assembler, Mem
-from penstock.ops.native.frames import begun, ended
+from penstock.ops.native.assembler import R8, R9, R10, R11, R12, R13, RAX, RBP, RBX, RCX, RDI, RDX, RSI, Assembler, Mem
+from penstock.ops.native.frames import begun, ended, share_out
 
 _LANES = 16
 _FIELDS = 5
@@ -28,7 +29,7 @@ def _planes(count: int) -> np.ndarray:
 
 def _areas(boxes: np.ndarray) -> np.ndarray:
     """Boxes without an area overlap nothing."""
-    area = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
+    area = (boxes[..., 2] - boxes[..., 0]) * (boxes[..., 3] - boxes[..., 1])
     return np.where(area > 0, area, np.float32(np.inf))
 
 
@@ -49,36 +50,58 @@ def _overlap(a: Assembler, zero: int) -> None:
 # -- all or nothing -----------------------------------------------------------------------------------------------------
 
 
-def suppress(boxes: np.ndarray, limit: int, threshold: float) -> np.ndarray:
-    """The numbers of at most `limit` boxes, which come best first: each overlaps none of those before it by more than the threshold (at least 0)."""
-    found = np.empty(max(limit, 0), np.int64)
-    if limit <= 0 or not len(boxes):
-        return found[:0]
-    candidates = np.zeros((len(boxes), 8), np.float32)
-    candidates[:, :4], candidates[:, 4] = boxes, _areas(boxes)
-    chosen = _planes(limit)
-    block = np.array([chosen.strides[0], limit, 0, 0])
-    block[2:3].view(np.float32)[0] = threshold
-    _suppress()(len(boxes), candidates.ctypes.data, chosen.ctypes.data, found.ctypes.data, block.ctypes.data, 0)
-    return found[: block[3]]
+def suppress(boxes: np.ndarray, order: np.ndarray, sizes: np.ndarray, limit: int, threshold: float) -> tuple[np.ndarray, np.ndarray]:
+    """For each of several groups the numbers of at most `limit` boxes, and how many they are: each overlaps none of those before it by more than the
+    threshold (at least 0).
+
+    order[g, : sizes[g]] are the numbers of a group's boxes, best first. `boxes` are several sets, (s, n, 4): the first groups are of the first set, as many
+    of the next one, and so on.
+    """
+    groups = len(order)
+    found, counts = np.zeros((groups, max(limit, 0)), np.int64), np.zeros(groups, np.int64)
+    if limit <= 0 or not order.size:
+        return found, counts
+    fields = np.zeros((*boxes.shape[:2], 8), np.float32)
+    fields[..., :4], fields[..., 4] = boxes, _areas(boxes)
+    of_set = np.arange(groups) // (groups // len(boxes))
+    records = np.stack([order.ctypes.data + np.arange(groups) * order.strides[0], sizes, fields.ctypes.data + of_set * fields.strides[0]], 1)
+
+    def run(start: int, end: int) -> None:
+        chosen = _planes(limit)
+        block = np.array([chosen.strides[0], limit, 0, address_of(counts) + start * 8])
+        block[2:3].view(np.float32)[0] = threshold
+        first = address_of(records) + start * records.strides[0], address_of(chosen), address_of(found) + start * found.strides[0]
+        _suppress()(end - start, *first, address_of(block), 0)
+
+    share_out(groups, order.shape[1], run)
+    return found, counts
 
 
 @cache
 def _suppress() -> Any:
-    """f(candidates, their fields, planes of the chosen ones, their numbers, (bytes of a plane, limit, threshold, how many were found), -)"""
+    """f(groups, their records (address of the order, how many, address of fields), planes of chosen boxes, their numbers, (bytes of a plane, limit,
+    threshold, address of counts), -)"""
     a = begun()
-    candidate, others, kept, gone, done = range(5)
-    threshold, zero, one_lane, too_near = 16, 17, 1, 2
+    group, candidate, others, kept, placed, gone, done = range(7)
+    threshold, zero, far, one_lane, too_near = 16, 17, 18, 1, 2
     a.vector("broadcast.f32", threshold, Mem(R8, 16))
     a.vector("xor.i32", zero, zero, zero)
+    _fill(a, far, np.inf, "f32")
     a.set_number(RAX, 1)
     a.mask_from(one_lane, RAX)
     a.scalar(asm.MOVE, RBX, Mem(R8))
+    a.label(group)
+    for register, field in ((R13, 0), (RBP, 8), (R9, 16)):
+        a.scalar(asm.MOVE, register, Mem(RSI, field))
     a.scalar(asm.SUB, R12, R12)  # how many are chosen
-    a.scalar(asm.SUB, R13, R13)  # the candidate's number
     a.label(candidate)
+    a.with_number(5, RBP, 1)
+    a.jump(done, asm.BELOW)
+    a.scalar(asm.MOVE, RAX, Mem(R13))
+    for _ in range(2):
+        a.scalar(asm.ADD, RAX, RAX)
     for i in range(_FIELDS):
-        a.vector("broadcast.f32", i, Mem(RSI, 4 * i))
+        a.vector("broadcast.f32", i, Mem(R9, 4 * i, index=RAX, scale=8))
     a.scalar(asm.MOVE, R10, RDX)
     a.scalar(asm.MOVE, R11, R12)
     a.label(others)
@@ -94,20 +117,33 @@ def _suppress() -> Any:
     a.jump(others)
     a.label(kept)
     a.scalar(asm.MOVE, RAX, RDX)
-    for i in range(_FIELDS):
+    for i in range(_FIELDS - 1):
         a.vector("store.f32", i, Mem(RAX, index=R12, scale=4), mask=one_lane)
         a.scalar(asm.ADD, RAX, RBX)
-    a.scalar(asm.MOVE_TO_MEMORY, R13, Mem(RCX, index=R12, scale=8))
+    a.scalar(asm.MOVE, R10, R12)
+    a.with_number(4, R10, _LANES - 1)
+    a.jump(placed, asm.NOT_ZERO)
+    a.vector("store.f32", far, Mem(RAX, index=R12, scale=4))  # the first of a vector: nothing is beside it, whatever another group has left there
+    a.label(placed)
+    a.vector("store.f32", _FIELDS - 1, Mem(RAX, index=R12, scale=4), mask=one_lane)
+    a.scalar(asm.MOVE, RAX, Mem(R13))
+    a.scalar(asm.MOVE_TO_MEMORY, RAX, Mem(RCX, index=R12, scale=8))
     a.with_number(0, R12, 1)
     a.scalar(asm.CMP, R12, Mem(R8, 8))
     a.jump(done, asm.ZERO)
     a.label(gone)
-    a.with_number(0, R13, 1)
-    a.with_number(0, RSI, 32)
-    a.with_number(5, RDI, 1)
-    a.jump(candidate, asm.NOT_ZERO)
+    a.with_number(0, R13, 8)
+    a.jump(candidate)
     a.label(done)
-    a.scalar(asm.MOVE_TO_MEMORY, R12, Mem(R8, 24))
+    a.scalar(asm.MOVE, RAX, Mem(R8, 24))
+    a.scalar(asm.MOVE_TO_MEMORY, R12, Mem(RAX))
+    a.with_number(0, RAX, 8)
+    a.scalar(asm.MOVE_TO_MEMORY, RAX, Mem(R8, 24))
+    for _ in range(8):
+        a.scalar(asm.ADD, RCX, Mem(R8, 8))
+    a.with_number(0, RSI, 24)
+    a.with_number(5, RDI, 1)
+    a.jump(group, asm.NOT_ZERO)
     return ended(a)
 
 

@@ -1,4 +1,4 @@
-"""Arrays of 4-byte elements whose last axis lies across memory, copied into order: squares of 16 x 16 elements, turned over in registers."""
+"""Arrays of 4-byte or 8-byte elements whose last axis lies across memory, copied into order: squares of 16 x 16 or 8 x 8 elements, turned over in registers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from penstock.ops.native.frames import begun, ended, share_out
 
 Plan = tuple[np.ndarray, int, int, int, int]
 
-_SIDE = 16
+_VECTOR = 64
+"""Bytes of a square's row."""
 _COLUMNS, _ROWS = 1, 2  # k registers: the elements of a line that is read, and of one that is written
 _LARGE = 1 << 16
 """Bytes from which it pays."""
@@ -31,90 +32,95 @@ def in_order(view: np.ndarray) -> np.ndarray:
 
 def turned(view: np.ndarray) -> np.ndarray | None:
     """A view in order, as an array of its own; None if it is not of the kind that this module is for."""
-    if view.nbytes < _LARGE or view.itemsize != 4 or view.dtype.hasobject or view.strides[-1] == 4 or not native.available():
+    if view.nbytes < _LARGE or view.itemsize not in (4, 8) or view.dtype.hasobject or view.strides[-1] == view.itemsize or not native.available():
         return None
-    plan = _plan(view.shape, view.strides)
+    size = view.itemsize
+    plan = _plan(view.shape, view.strides, size)
     if plan is None:
         return None
     records, read, written, columns, rows = plan
     out = np.empty(view.shape, view.dtype)
     records = records + np.array([view.__array_interface__["data"][0], out.ctypes.data, 0, 0])
-    function = _turn(min(columns, _SIDE), min(rows, _SIDE))
+    side = _VECTOR // size
+    function = _turn(min(columns, side), min(rows, side), size)
 
     def run(start: int, end: int) -> None:
         function(end - start, records.ctypes.data + start * 32, read, written, 0, 0)
 
-    share_out(len(records), out.size // len(records), run)
+    share_out(len(records), out.nbytes // 4 // len(records), run)
     return out
 
 
 @lru_cache(64)
-def _plan(shape: tuple[int, ...], strides: tuple[int, ...]) -> Plan | None:
+def _plan(shape: tuple[int, ...], strides: tuple[int, ...], size: int) -> Plan | None:
     """Records of pieces (offset in the view, in the result, columns, rows), bytes from row to row of what is read and of what is written, columns, rows."""
-    axes = _joined(shape, strides)
-    across = [i for i, (_, stride, _) in enumerate(axes[:-1]) if stride == 4]
+    side = _VECTOR // size
+    axes = _joined(shape, strides, size)
+    across = [i for i, (_, stride, _) in enumerate(axes[:-1]) if stride == size]
     if not across or any(stride < 0 for _, stride, _ in axes):
         return None
     columns, _, written = axes.pop(across[0])  # one element apart where they are read
     rows, read, _ = axes.pop()  # and where they are written
-    if max(columns, rows) < _SIDE or min(columns, rows) < 2 or max(read, written) >= 1 << 31:
+    if max(columns, rows) < side or min(columns, rows) < 2 or max(read, written) >= 1 << 31:
         return None
     starts = np.zeros((1, 4), np.int64)
     for count, stride, own in axes:
         starts = (starts[:, None] + np.arange(count)[:, None] * np.array([stride, own, 0, 0])).reshape(-1, 4)
     if columns >= rows:
-        at, sizes = _cut(columns, max(_PIECE // rows, _SIDE))
-        pieces = np.stack([at * 4, at * written, sizes, np.full_like(sizes, rows)], 1)
+        at, sizes = _cut(columns, _PIECE // rows, side)
+        pieces = np.stack([at * size, at * written, sizes, np.full_like(sizes, rows)], 1)
     else:
-        at, sizes = _cut(rows, max(_PIECE // columns, _SIDE))
-        pieces = np.stack([at * read, at * 4, np.full_like(sizes, columns), sizes], 1)
+        at, sizes = _cut(rows, _PIECE // columns, side)
+        pieces = np.stack([at * read, at * size, np.full_like(sizes, columns), sizes], 1)
     return (starts[:, None] + pieces).reshape(-1, 4), read, written, columns, rows
 
 
-def _joined(shape: tuple[int, ...], strides: tuple[int, ...]) -> list[tuple[int, int, int]]:
+def _joined(shape: tuple[int, ...], strides: tuple[int, ...], item: int) -> list[tuple[int, int, int]]:
     """Size, stride in the view and stride in the result of each axis; axes that follow each other in both are one."""
     axes: list[tuple[int, int, int]] = []
     for i, (size, stride) in enumerate(zip(shape, strides, strict=True)):
-        own = 4 * math.prod(shape[i + 1 :])
+        own = item * math.prod(shape[i + 1 :])
         if size == 1:
             continue
         if axes and axes[-1][1] == size * stride:
             axes[-1] = axes[-1][0] * size, stride, own
         else:
             axes.append((size, stride, own))
-    return axes or [(1, 4, 4)]
+    return axes or [(1, item, item)]
 
 
-def _cut(count: int, size: int) -> tuple[np.ndarray, np.ndarray]:
+def _cut(count: int, size: int, side: int) -> tuple[np.ndarray, np.ndarray]:
     """Where pieces of about `size` begin, and how many elements they have, none fewer than a square's side."""
-    at = np.arange(0, max(count - _SIDE, 0) + 1, size // _SIDE * _SIDE)
+    at = np.arange(0, max(count - side, 0) + 1, max(size // side, 1) * side)
     return at, np.diff(at, append=count)
 
 
 @cache
-def _turn(columns: int, rows: int) -> Any:
-    """f(pieces, their records, bytes from row to row of what is read, of what is written, -, -), for pieces of at least so many columns and rows.
+def _turn(columns: int, rows: int, size: int) -> Any:
+    """f(pieces, their records, bytes from row to row of what is read, of what is written, -, -), for pieces of at least so many columns and rows
+    of elements of `size` bytes.
 
     The last square of a row or column covers some of the one before if they do not divide evenly.
     """
     a = begun()
+    side = _VECTOR // size
     piece, strip, square, next_piece, next_strip = range(5)
     for mask, count in ((_COLUMNS, columns), (_ROWS, rows)):
         a.set_number(RAX, (1 << count) - 1)
         a.mask_from(mask, RAX)
 
     def back(left: int, *steps: tuple[int, int | None]) -> None:
-        """Pointers go back so far that a whole square is left; a step of None stands for 4 bytes."""
+        """Pointers go back so far that a whole square is left; a step of None stands for an element."""
         for pointer, step in steps:
-            a.set_number(RAX, _SIDE)
+            a.set_number(RAX, side)
             a.scalar(asm.SUB, RAX, left)
             if step is None:
-                a.scalar(asm.ADD, RAX, RAX)
-                a.scalar(asm.ADD, RAX, RAX)
+                for _ in range(size.bit_length() - 1):
+                    a.scalar(asm.ADD, RAX, RAX)
             else:
                 a.scalar(asm.MULTIPLY, RAX, step)
             a.scalar(asm.SUB, pointer, RAX)
-        a.set_number(left, _SIDE)
+        a.set_number(left, side)
 
     a.label(piece)
     for register, field in ((R10, 0), (R11, 8), (RBX, 16)):
@@ -124,24 +130,24 @@ def _turn(columns: int, rows: int) -> Any:
     a.scalar(asm.MOVE, R8, R10)
     a.scalar(asm.MOVE, R9, R11)
     a.label(square)
-    _square(a, columns, rows)
-    if rows == _SIDE:
-        a.with_number(0, R9, _SIDE * 4)
-        a.with_number(5, R12, _SIDE)
+    (_square_of_16 if size == 4 else _square_of_8)(a, columns, rows)
+    if rows == side:
+        a.with_number(0, R9, _VECTOR)
+        a.with_number(5, R12, side)
         a.jump(next_strip, asm.ZERO)
-        a.with_number(7, R12, _SIDE)
+        a.with_number(7, R12, side)
         a.jump(square, asm.ABOVE_EQUAL)
         back(R12, (R8, RDX), (R9, None))
         a.jump(square)
     a.label(next_strip)
-    if columns == _SIDE:
-        a.with_number(0, R10, _SIDE * 4)
-        a.set_number(RAX, _SIDE)
+    if columns == side:
+        a.with_number(0, R10, _VECTOR)
+        a.set_number(RAX, side)
         a.scalar(asm.MULTIPLY, RAX, RCX)
         a.scalar(asm.ADD, R11, RAX)
-        a.with_number(5, RBX, _SIDE)
+        a.with_number(5, RBX, side)
         a.jump(next_piece, asm.ZERO)
-        a.with_number(7, RBX, _SIDE)
+        a.with_number(7, RBX, side)
         a.jump(strip, asm.ABOVE_EQUAL)
         back(RBX, (R10, None), (R11, RCX))
         a.jump(strip)
@@ -152,11 +158,22 @@ def _turn(columns: int, rows: int) -> Any:
     return ended(a)
 
 
-def _square(a: Any, columns: int, rows: int) -> None:
-    """The square at R8, turned over to R9; R8 goes on to the next rows."""
+def _read(a: Any, type: str, columns: int, rows: int, side: int) -> None:
+    """The rows at R8, in as many registers; R8 goes on to the next ones."""
     for i in range(rows):
-        a.vector("load.f32", i, Mem(R8), **({} if columns == _SIDE else {"mask": _COLUMNS, "zero": True}))
+        a.vector(f"load.{type}", i, Mem(R8), **({} if columns == side else {"mask": _COLUMNS, "zero": True}))
         a.scalar(asm.ADD, R8, RDX)
+
+
+def _write(a: Any, type: str, register: int, rows: int, side: int) -> None:
+    """A column, which has become a row, to R13."""
+    a.vector(f"store.{type}", register, Mem(R13), mask=0 if rows == side else _ROWS)
+    a.scalar(asm.ADD, R13, RCX)
+
+
+def _square_of_16(a: Any, columns: int, rows: int) -> None:
+    """The square at R8, turned over to R9; R8 goes on to the next rows."""
+    _read(a, "f32", columns, rows, 16)
     new = 16  # the other half of the registers
     for i in range(0, 16, 2):
         a.vector("unpack_low.f32", new + i, i, i + 1)
@@ -174,5 +191,23 @@ def _square(a: Any, columns: int, rows: int) -> None:
         quarter, column = divmod(i, 4)
         first = new + 4 * column + 2 * (quarter & 1)
         a.vector("quarters", column, first, first + 1, immediate=0xDD if quarter & 2 else 0x88)
-        a.vector("store.f32", column, Mem(R13), mask=0 if rows == _SIDE else _ROWS)
-        a.scalar(asm.ADD, R13, RCX)
+        _write(a, "f32", column, rows, 16)
+
+
+def _square_of_8(a: Any, columns: int, rows: int) -> None:
+    """As above, for wider elements."""
+    _read(a, "f64", columns, rows, 8)
+    new = 16
+    for i in range(0, 8, 2):
+        a.vector("unpack_low.f64", new + i, i, i + 1)
+        a.vector("unpack_high.f64", new + i + 1, i, i + 1)
+    for i in range(2):  # even columns, then odd ones; quarters 0 and 2, then 1 and 3, of each four rows
+        for j, choice in enumerate((0x88, 0xDD)):
+            a.vector("quarters", 4 * i + 2 * j, new + i, new + 2 + i, immediate=choice)
+            a.vector("quarters", 4 * i + 2 * j + 1, new + 4 + i, new + 6 + i, immediate=choice)
+    a.scalar(asm.MOVE, R13, R9)
+    for i in range(columns):
+        quarter, column = divmod(i, 2)
+        first = 4 * column + 2 * (quarter & 1)
+        a.vector("quarters", new, first, first + 1, immediate=0xDD if quarter & 2 else 0x88)
+        _write(a, "f64", new, rows, 8)

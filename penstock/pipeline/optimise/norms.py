@@ -2,7 +2,8 @@
 one node each; so does the gradient of a softmax.
 
     x * k + (offset - mean * k), k = rsqrt(variance + epsilon) * scale      -> _LayerNorm(x, scale, offset), 9 nodes
-    the gradients of x, scale and offset of it                              -> _LayerNormGrad(dy, x, scale, mean, variance), 20 nodes
+    (x - mean) * rsqrt(variance + epsilon) * scale + offset                 -> the same: people write it down so
+    the gradients of x, scale and offset of either                          -> _LayerNormGrad(dy, x, scale, mean, variance), 20 nodes
     (dy - sum(dy * y)) * y, y = softmax(...)                                -> _SoftmaxGrad(dy, y), 4 nodes
 
 An engine computes such a node in one or two passes over its rows; op by op it is up to 20. Nodes vanish only together: if anything else reads what
@@ -38,8 +39,10 @@ class _Norm(NamedTuple):
     variance: Tensor
     root: Tensor
     """1 / sqrt(variance + epsilon)"""
-    factor: Tensor
-    """root * scale"""
+    factor: Tensor | None
+    """root * scale, if that is computed at all"""
+    centred: Tensor | None
+    """x - mean, if that is computed"""
     inside: list[Operation]
 
 
@@ -88,6 +91,13 @@ def join_norms(graph: Graph, context: Any) -> Graph:
 def _behind(tensor: Tensor) -> Tensor:
     """The tensor behind Identities, by which gradients are made to wait for each other."""
     while tensor.op.type == "Identity" and not tensor.op.inputs[0].dtype._is_ref_dtype:
+        tensor = tensor.op.inputs[0]
+    return tensor
+
+
+def _before_joins(tensor: Tensor) -> Tensor:
+    """The tensor behind those Identities that wait for nothing but values."""
+    while _behind(tensor) is not tensor and all(join.type == "NoOp" and all(map(is_pure, join.control_inputs)) for join in tensor.op.control_inputs):
         tensor = tensor.op.inputs[0]
     return tensor
 
@@ -155,27 +165,58 @@ def _find_norm(rsqrt: Operation) -> _Norm | None:
     if mean is None or not _reduces(mean, True) or _behind(mean.inputs[0]) is not _behind(x):
         return None
     x, root, centre = _behind(x), rsqrt.outputs[0], mean.outputs[0]
+    form = _folded(x, centre, root) or _centred(x, centre, root)
+    if form is None or x.dims is None or x.dims[-1] is None or form.scale.dims != x.dims[-1:] or form.offset.dims != x.dims[-1:]:
+        return None
+    inside = [mean, squares, variance, shifted, rsqrt, *form.inside]
+    if any(op.device != form.out.device for op in inside) or any(t.dtype is not dtypes.float32 for t in (x, form.scale, form.offset)):
+        return None
+    return _Norm(form.out, x, form.scale, form.offset, epsilon, centre, variance.outputs[0], root, form.factor, form.centred, inside)
+
+
+class _Form(NamedTuple):
+    """What follows mean and root in one of the ways to write a layer norm down; the names are those of `_Norm`."""
+
+    out: Operation
+    scale: Tensor
+    offset: Tensor
+    factor: Tensor | None
+    centred: Tensor | None
+    inside: list[Operation]
+
+
+def _folded(x: Tensor, mean: Tensor, root: Tensor) -> _Form | None:
+    """x * k + (offset - mean * k), k = root * scale: as `tf.nn.batch_normalization` has it."""
     # The gradient multiplies with `root` too; the product with the scale is the one that multiplies the mean.
     for factor in _readers(root, "Mul"):
         scale = _other(factor, root)
         product = factor.outputs[0]
         times_x = [m for m in _readers(product, "Mul") if _is(_other(m, product), x)]
-        times_mean = [m for m in _readers(product, "Mul") if _is(_other(m, product), centre)]
+        times_mean = [m for m in _readers(product, "Mul") if _is(_other(m, product), mean)]
         if scale is None or len(times_x) != 1 or len(times_mean) != 1:
             continue
         shift = _reader(times_mean[0].outputs[0], "Sub")
         if shift is None or _behind(shift.inputs[1]) is not times_mean[0].outputs[0]:
             continue
         out = _reader(shift.outputs[0], "AddV2", "Add")
-        if out is None or not _is(_other(out, shift.outputs[0]), times_x[0].outputs[0]):
+        if out is not None and _is(_other(out, shift.outputs[0]), times_x[0].outputs[0]):
+            return _Form(out, scale, shift.inputs[0], product, None, [factor, times_x[0], times_mean[0], shift])
+    return None
+
+
+def _centred(x: Tensor, mean: Tensor, root: Tensor) -> _Form | None:
+    """(x - mean) * root * scale + offset"""
+    for normal in _readers(root, "Mul"):
+        other = _other(normal, root)
+        difference = None if other is None else _made_by(other, "Sub")
+        if difference is None or not _is(difference.inputs[0], x) or not _is(difference.inputs[1], mean):
             continue
-        offset, dims = shift.inputs[0], x.dims
-        if dims is None or dims[-1] is None or scale.dims != dims[-1:] or offset.dims != dims[-1:]:
-            return None
-        inside = [mean, squares, variance, shifted, rsqrt, factor, times_x[0], times_mean[0], shift]
-        if any(op.device != out.device for op in inside) or any(t.dtype is not dtypes.float32 for t in (x, scale, offset)):
-            return None
-        return _Norm(out, x, scale, offset, epsilon, centre, variance.outputs[0], root, product, inside)
+        # The gradient multiplies with normal rows too; those that are scaled are the ones that something is added to.
+        for scaled in _readers(normal.outputs[0], "Mul"):
+            scale, out = _other(scaled, normal.outputs[0]), _reader(scaled.outputs[0], "AddV2", "Add")
+            offset = _other(out, scaled.outputs[0])
+            if out is not None and scale is not None and offset is not None:
+                return _Form(out, scale, offset, None, difference.outputs[0], [difference, normal, scaled])
     return None
 
 
@@ -185,9 +226,10 @@ def _is(tensor: Tensor | None, wanted: Tensor) -> bool:
 
 def _find_gradients(norm: _Norm) -> Iterator[_Gradient]:
     """The gradients of a layer norm, by what `tf.gradients` writes down for it."""
-    for head in _readers(norm.factor, "Mul"):
+    find = _find_centred_gradient if norm.factor is None else _find_gradient
+    for head in _readers(norm.root if norm.factor is None else norm.factor, "Mul"):
         if head not in norm.inside:
-            found = _find_gradient(norm, head)
+            found = find(norm, head)
             if found is not None:
                 yield found
 
@@ -195,35 +237,63 @@ def _find_gradients(norm: _Norm) -> Iterator[_Gradient]:
 def _find_gradient(norm: _Norm, head: Operation) -> _Gradient | None:
     """The gradient of which `head` is dy * factor."""
     x, mean, root, factor = norm.x, norm.mean, norm.root, norm.factor
-    given = _other(head, factor)
-    if given is None:
+    given = _other(head, factor) if factor is not None else None
+    if factor is None or given is None:
         return None
     dy = _behind(given)
     if dy.dims != x.dims:
         return None
-    depth = float(x.dims[-1])  # type: ignore[index, arg-type]
     negative = next((n for n in _readers(dy, "Neg") if any(_is(_other(m, n.outputs[0]), factor) for m in _readers(n.outputs[0], "Mul"))), None)
     if negative is None:
         return None
     minus = negative.outputs[0]
     by_factor = next((m for m in _readers(minus, "Mul") if _is(_other(m, minus), factor)), None)
     by_mean = next((m for m in _readers(minus, "Mul") if _is(_other(m, minus), mean)), None)
-    by_x = next((m for m in _readers(dy, "Mul") if _is(_other(m, dy), x)), None)
+    by_x = _product(dy, x)
     if by_factor is None or by_mean is None or by_x is None:
         return None
-    # dx by way of the mean
-    row_sum = _reader(by_factor.outputs[0], "Sum")
-    spread = _spread(row_sum, depth) if _reduces(row_sum, True) else None
-    # dx by way of the variance, and the gradient of the scale
     slope = _reader(by_x.outputs[0], *_ADDS)
-    if spread is None or slope is None or not _is(_other(slope, by_x.outputs[0]), by_mean.outputs[0]):
+    if slope is None or not _is(_other(slope, by_x.outputs[0]), by_mean.outputs[0]):
         return None
     h = slope.outputs[0]
-    by_scale = next((m for m in _readers(h, "Mul") if _is(_other(m, h), _behind(norm.scale))), None)
-    by_root = next((m for m in _readers(h, "Mul") if _is(_other(m, h), root)), None)
-    scale_sum = _reader(by_scale.outputs[0], "Sum") if by_scale is not None else None
-    rsqrt_grad = _reader(scale_sum.outputs[0], "RsqrtGrad") if scale_sum is not None and _reduces(scale_sum, True) else None
-    if by_scale is None or scale_sum is None or rsqrt_grad is None or not _is(rsqrt_grad.inputs[0], root):
+    by_scale, by_root = _product(h, _behind(norm.scale)), _product(h, root)
+    if by_scale is None:
+        return None
+    inside = [negative, by_factor, by_mean, by_x, slope, by_scale]
+    return _completed(norm, given, head, by_factor, by_scale, by_root, inside)
+
+
+def _find_centred_gradient(norm: _Norm, head: Operation) -> _Gradient | None:
+    """The gradient of which `head` is dy * scale * root."""
+    slope = _other(head, norm.root)
+    by_scale = _made_by(slope, "Mul") if slope is not None else None
+    given = _other(by_scale, _behind(norm.scale))
+    negative = _reader(head.outputs[0], "Neg")
+    if by_scale is None or given is None or negative is None or norm.centred is None or _behind(given).dims != norm.x.dims:
+        return None
+    by_centred = _product(by_scale.outputs[0], norm.centred)
+    normal = next((op.outputs[0] for op in norm.inside if op.type == "Mul" and _other(op, norm.root) is not None), None)
+    by_normal = _product(_behind(given), normal) if normal is not None else None
+    if by_centred is None:
+        return None
+    # Identities make dy wait for the gradient of the offset, which is computed with the rest.
+    return _completed(norm, _before_joins(given), head, negative, by_centred, by_normal, [by_scale, negative, by_centred])
+
+
+def _completed(
+    norm: _Norm, given: Tensor, head: Operation, by_mean: Operation, by_root: Operation, by_scale: Operation | None, inside: list[Operation]
+) -> _Gradient | None:
+    """What all gradients end with. The rows of `by_mean` add up to the gradient of the mean, those of `by_root` to that of the root; the columns of `by_scale` to
+    that of the scale."""
+    x, mean, root = norm.x, norm.mean, norm.root
+    depth = float(x.dims[-1])  # type: ignore[index, arg-type]
+    # dx by way of the mean
+    row_sum = _reader(by_mean.outputs[0], "Sum")
+    spread = _spread(row_sum, depth) if _reduces(row_sum, True) else None
+    # dx by way of the variance
+    root_sum = _reader(by_root.outputs[0], "Sum")
+    rsqrt_grad = _reader(root_sum.outputs[0], "RsqrtGrad") if root_sum is not None and _reduces(root_sum, True) else None
+    if row_sum is None or spread is None or root_sum is None or rsqrt_grad is None or not _is(rsqrt_grad.inputs[0], root):
         return None
     spread_variance = _spread(rsqrt_grad, depth)
     if spread_variance is None:
@@ -237,16 +307,23 @@ def _find_gradient(norm: _Norm, head: Operation) -> _Gradient | None:
         return None
     parts = [head.outputs[0], centred.outputs[0], spread[-1].outputs[0]]
     total = _reader(parts[1], "AddN")
-    if total is None or row_sum is None or any([_behind(t) for t in total.inputs].count(part) != 1 for part in parts):
+    if total is None or any([_behind(t) for t in total.inputs].count(part) != 1 for part in parts):
         return None
-    inside = [negative, by_factor, by_mean, by_x, row_sum, *spread, slope, by_scale, scale_sum, rsqrt_grad, *spread_variance, twice, centred, difference]
-    dscale = _reader(by_root.outputs[0], "Sum") if by_root is not None else None
-    if by_root is not None:
+    inside = [*inside, row_sum, *spread, root_sum, rsqrt_grad, *spread_variance, twice, centred]
+    if difference not in norm.inside:
+        inside.append(difference)
+    dscale = _reader(by_scale.outputs[0], "Sum") if by_scale is not None else None
+    if by_scale is not None:
         if not _reduces(dscale, False, last=False):
             return None
-        inside.append(by_root)
-    doffset = next((s for s in _readers(dy, "Sum") if _reduces(s, False, last=False)), None)
+        inside.append(by_scale)
+    doffset = next((s for s in _readers(_behind(given), "Sum") if _reduces(s, False, last=False)), None)
     return _Gradient(norm, given, head, total, parts, dscale, doffset, inside)
+
+
+def _product(a: Tensor, b: Tensor) -> Operation | None:
+    """A node that multiplies two tensors."""
+    return next((m for m in _readers(a, "Mul") if _is(_other(m, a), b)), None)
 
 
 def _spread(op: Operation | None, depth: float) -> list[Operation] | None:

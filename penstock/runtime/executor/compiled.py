@@ -26,6 +26,7 @@ from penstock.engines.turns import beside
 from penstock.engines.xla.backend import is_deterministic, to_host
 from penstock.graph import spec
 from penstock.graph.ir import Operation
+from penstock.graph.quiet_gc import paused
 from penstock.ops import philox
 from penstock.ops.context import DEAD, OpContext
 from penstock.ops.interrupts import Uninterrupted, is_from_handler
@@ -48,6 +49,8 @@ LARGE = 1 << 20
 """Elements of an array from which on even the first step is worth code."""
 HOT_NS = 300_000_000
 """Time that steps have spent in a program before XLA is tried on it: compiling takes about as long."""
+MANY_SHAPES, LONG_NS = 8, 3_000
+"""Shapes of its arguments with which a program is one of many sizes, and the time that its nodes take on average if they are large, not many."""
 OFF, ON, EAGER = 0, 1, 2
 _OFF_TEXT = "generated code is switched off"
 
@@ -79,7 +82,7 @@ _NEVER = _Never()
 class CompiledProgram:
     """A partition as one generated function, or several joined ones: then `devices` are theirs."""
 
-    __slots__ = ("code", "devices", "final", "n_args", "stale", "watch", "writes")
+    __slots__ = ("_is_for_kernels", "code", "devices", "final", "n_args", "stale", "watch", "writes")
 
     def __init__(self, code: Code, n_args: int, devices: Sequence[Device] | None = None, nodes: Sequence[Any] = ()) -> None:
         self.code = code
@@ -89,6 +92,13 @@ class CompiledProgram:
         self.watch: HotWatch | None = None
         self.stale: Compiler | None = None
         self.final: Final | None = None
+        self._is_for_kernels = False
+
+    @property
+    def is_for_kernels(self) -> bool:
+        """Whether XLA is not tried on it (see HotWatch), as far as is known by now."""
+        watch = self.watch
+        return self._is_for_kernels if watch is None else watch.is_for_kernels
 
     def run(self, step: Any, device: Device) -> None:
         """Runs the step: arguments out of its call frame, results into it. Raises the first error."""
@@ -119,8 +129,8 @@ class CompiledProgram:
         if final is not None:
             final.after(self, clock() - start)
         if watch is not None:
-            watch.spent += clock() - start
-            if watch.spent > HOT_NS:
+            if watch.is_hot(clock() - start, args):
+                self._is_for_kernels = watch.is_for_kernels
                 self.watch = None
                 watch.begin()
         elif self.stale is not None and self.stale._offload.is_stale:
@@ -178,17 +188,23 @@ class Final:
     is quick itself may cost the rest of the step more than it gains: its results lie in the caches of another core, code that is cut into parts has calls between them and
     writes into less of what is not needed any more. So whole steps decide, two of each program in turn: the first of them pays for the change.
 
+    Where sizes differ from step to step, parts may be on trial for ever. If nothing comes of it for long, the first program stays without a final.
+
     turns     steps of the final so far; None while parts are on trial
     best      the quickest step of each program, in ns
+    waits     steps for which parts have been on trial since `standing`, what had come of it by then
     """
 
-    __slots__ = ("_compiler", "_first", "_parts", "_second", "best", "turns")
+    __slots__ = ("_compiler", "_first", "_parts", "_second", "best", "standing", "turns", "waits")
     TURNS = 32
+    LONG = 2000
 
     def __init__(self, compiler: Compiler, first: CompiledProgram, second: CompiledProgram, parts: Sequence[Any]) -> None:
         self._compiler, self._first, self._second, self._parts = compiler, first, second, parts
         self.turns: int | None = None
         self.best: dict[CompiledProgram, float] = {first: float("inf"), second: float("inf")}
+        self.waits = 0
+        self.standing: list[Any] = []
 
     def after(self, program: CompiledProgram, ns: int) -> None:
         """A step of one of the two took so long."""
@@ -197,6 +213,8 @@ class Final:
             if all(part.is_settled for part in self._parts):
                 self.turns = 0
                 self._first.final = self
+            else:
+                self._wait()
             return
         self.best[program] = min(self.best[program], ns)
         self.turns = turns + 1
@@ -206,6 +224,17 @@ class Final:
         self._first.final = self._second.final = None
         self._compiler.program = winner = min(self.best, key=self.best.__getitem__)
         _log.debug("Whole steps: %.0f us, with parts by XLA %.0f us; %s stay", *(ns / 1e3 for ns in self.best.values()), "the latter" if winner is self._second else "the former")
+
+
+    def _wait(self) -> None:
+        self.waits += 1
+        if self.waits >= self.LONG:
+            self.waits = 0
+            before, self.standing = self.standing, [part.standing for part in self._parts]
+            if before == self.standing and None not in before:
+                self._second.final = None
+                self._compiler.program = self._first
+                _log.debug("Nothing came of parts by XLA; the program stays as it was")
 
 
 class Compiler:
@@ -297,7 +326,7 @@ class Compiler:
             if self._offload is not None:
                 program.stale = self
             else:
-                program.watch = watch_for(self._second, self._xla, len(self._nodes))
+                program.watch = watch_for(self._second, self._xla, len(self._nodes), program.code.has_loops)
             self.program = program
         except Unstructured as reason:
             self.reason = str(reason)
@@ -319,25 +348,52 @@ def compiled(nodes: Sequence[NodePlan], n_args: int, offload: Any = None) -> Com
     """The program of a partition whose nodes are all synchronous. Raises Unstructured."""
     prepare(nodes)
     try:
-        return CompiledProgram(generate(nodes, "partition", read_ref, offload=offload), n_args, nodes=nodes)
+        with paused():
+            return CompiledProgram(generate(nodes, "partition", read_ref, offload=offload), n_args, nodes=nodes)
     except RecursionError:
         raise Unstructured("control flow is nested too deeply") from None
 
 
 class HotWatch:
     """Counts the time that steps spend in a program. When it is hot, a second one is written in the background, of which XLA computes the
-    parts that it computes faster; steps go on meanwhile. `write(offload)` writes and installs it."""
+    parts that it computes faster; steps go on meanwhile. `write(offload)` writes and installs it.
 
-    __slots__ = ("_eager", "_write", "spent")
+    Where arguments come in many shapes, XLA has to be compiled for many sizes, and computes with room to spare. Loops and tangles of small nodes are worth that. Large
+    kernels are not: they are as quick without it, and to import, trace and try takes seconds in which steps have half of the interpreter's time.
 
-    def __init__(self, write: Callable[[Any], None], eager: bool) -> None:
+    spent, steps   time, and in how many steps
+    shapes         of the arguments of the first steps, and of every sixteenth
+    """
+
+    __slots__ = ("_eager", "_n_nodes", "_write", "shapes", "spent", "steps")
+
+    def __init__(self, write: Callable[[Any], None], eager: bool, n_nodes: int = 0) -> None:
         self.spent = HOT_NS if eager else 0
+        self.steps = 0
+        self.shapes: set[Any] = set()
         self._write = weakref.WeakMethod(write)  # whose object holds the watch, and may go before it is hot
         self._eager = eager
+        self._n_nodes = n_nodes
+
+    def is_hot(self, ns: int, args: Sequence[Any]) -> bool:
+        """A step with these arguments took so long: whether that was enough."""
+        self.spent += ns
+        self.steps += 1
+        if self.steps <= 2 * MANY_SHAPES or not self.steps % 16:
+            self.shapes.add(tuple([getattr(value, "shape", None) for value in args]))
+        return self.spent > HOT_NS
+
+    @property
+    def is_for_kernels(self) -> bool:
+        """Whether it is a program of many sizes whose nodes are large. `_n_nodes` is 0 if it has loops."""
+        return bool(self._n_nodes) and len(self.shapes) > MANY_SHAPES and self.spent > LONG_NS * self.steps * self._n_nodes
 
     def begin(self) -> None:
         from penstock.engines.xla import backend
 
+        if not self._eager and self.is_for_kernels:
+            _log.debug("Left to generated code: arguments come in many shapes, and nodes take long")
+            return
         if self._eager:
             self._replace()
         else:
@@ -361,8 +417,8 @@ MOST_NODES = 20_000
 """Of a partition that XLA is tried on: writing down and compiling more would take a core for a long time."""
 
 
-def watch_for(write: Callable[[Any], None], wish: str | None, n_nodes: int) -> HotWatch | None:
-    """A watch, if XLA could take something over. `wish` is the session's (backend.OFF, AUTO, EAGER), None if it leaves it to the environment."""
+def watch_for(write: Callable[[Any], None], wish: str | None, n_nodes: int, has_loops: bool) -> HotWatch | None:
+    """A watch on a program, if XLA could take something over. `wish` is the session's (backend.OFF, AUTO, EAGER), None if it leaves it to the environment."""
     from penstock.engines.xla import backend
 
     chosen = backend.mode() if wish is None else wish
@@ -370,7 +426,7 @@ def watch_for(write: Callable[[Any], None], wish: str | None, n_nodes: int) -> H
         return None
     if chosen == backend.OFF or not backend.is_available() or not backend.fits() or (backend.is_deterministic() and chosen != backend.EAGER):
         return None
-    return HotWatch(write, chosen == backend.EAGER)
+    return HotWatch(write, chosen == backend.EAGER, 0 if has_loops else n_nodes)
 
 
 class RegionKernel:
@@ -383,8 +439,8 @@ class RegionKernel:
         self._nodes = nodes
         self._body = body
         self._offload = offload
-        self._watch = None if offload is not None else watch_for(self._second, xla, len(nodes))
         self.code = self._generated(offload)
+        self._watch = None if offload is not None else watch_for(self._second, xla, len(nodes), self.code.has_loops)
 
     def _generated(self, offload: Any) -> Code:
         return generate(self._nodes, "region", read_ref, self._body.inputs, self._body.outputs, offload)
@@ -401,8 +457,7 @@ class RegionKernel:
         if watch is not None:
             start = clock()
             results = code.run(ctx, inputs, stop)
-            watch.spent += clock() - start
-            if watch.spent > HOT_NS:
+            if watch.is_hot(clock() - start, inputs):
                 self._watch = None
                 watch.begin()
             return results

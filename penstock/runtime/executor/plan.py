@@ -33,6 +33,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from penstock import errors
+from penstock.forks import renewed
 from penstock.graph.ir import Graph, Operation, Tensor
 from penstock.runtime.devices import Device
 from penstock.runtime.executor.compiled import LARGE, Compiler, RegionKernel, has_structure
@@ -151,7 +152,7 @@ class ExecutorPlan:
         self.root = FramePlan("", None)
         self.roots: list[NodePlan] = []
         self._connected = False
-        self._lock = threading.Lock()
+        self._lock = renewed(threading.Lock())
         self.straight: StraightProgram | None = straight_program(self.nodes, self.n_args) if is_straight else None
         self.wide = is_straight and _is_wide(self.nodes)
         has_loops = not is_straight and any(node.kind == ENTER for node in self.nodes)

@@ -200,7 +200,8 @@ def _run_wide(executors: Sequence[Executor], step: Step, chooser: Chooser) -> No
         Driver(executors, step).run()
     else:
         _run_straight(executor, step)
-    chooser.record(on_pool, time.perf_counter_ns() - start)
+    if chooser.choice is None:
+        chooser.record(on_pool, time.perf_counter_ns() - start, [getattr(value, "shape", None) for value in step.call_frame.args])
 
 
 def run_step_async(executors: Sequence[Executor], step: Step, done: Callable[[errors.OpError | None], Any]) -> Driver:

@@ -14,6 +14,30 @@ from penstock.engines.xla.rules.gather_scatter import scatter
 from penstock.engines.xla.values import array, const, narrow, widen, zeros
 from penstock.ops.kernels.numeric import lowest
 
+_EXTREMES = {"scatter_max": -np.inf, "scatter_min": np.inf}
+
+
+def _scattered(how: str, blank: Any, index: Any, rows: Any, **hints: bool) -> Any:
+    """The rows of each segment combined with `blank`, as TensorFlow does: of two numbers it keeps the second unless the first is better, so that a NaN
+    hides what comes before it, and the next number hides the NaN."""
+    combine = getattr(lax, how)
+    if how not in _EXTREMES or rows.dtype.kind != "f" or not rows.size or not blank.size:
+        return scatter(combine, blank, index, rows, **hints)
+    order = jnp.broadcast_to(jnp.reshape(jnp.arange(rows.shape[0]), (-1, *[1] * (rows.ndim - 1))), rows.shape)
+
+    def last(where: Any) -> Any:
+        """The number of the last row of each segment for which it is true, -1 if there is none."""
+        return scatter(lax.scatter_max, jnp.full(blank.shape, -1, order.dtype), index, jnp.where(where, order, -1), **hints)
+
+    def careful() -> Any:
+        nan = last(jnp.isnan(rows))
+        counts = order > jnp.take(nan, index[:, 0], axis=0, mode="clip")
+        found = scatter(combine, jnp.where(nan < 0, blank, _EXTREMES[how]), index, jnp.where(counts, rows, _EXTREMES[how]), **hints)
+        return jnp.where((nan < 0) | (last(counts) >= 0), found, np.nan).astype(blank.dtype)
+
+    return lax.cond(jnp.isnan(rows).any(), careful, lambda: scatter(combine, blank, index, rows, **hints))
+
+
 # -- sorted segments: the last id says how many there are, so the ids must be known -----------------------------------
 
 
@@ -29,7 +53,7 @@ def _by_segment(how: str, data: Any, ids: np.ndarray, initial: Any) -> Any:
     count = int(ids[-1]) + 1 if ids.size else 0
     rows = widen(array(data))
     blank = jnp.full((count, *data.shape[1:]), initial, rows.dtype)
-    return scatter(getattr(lax, how), blank, ids[:, None], rows, indices_are_sorted=True)
+    return _scattered(how, blank, ids[:, None], rows, indices_are_sorted=True)
 
 
 def _reduced(how: str, data: Any, segment_ids: Any, initial: Any) -> Any:
@@ -91,7 +115,7 @@ def _unsorted(how: str, data: Any, ids: Any, num_segments: Any, initial: Callabl
     rows = widen(array(data))
     blank = jnp.full((count, *data.shape[ids.ndim :]), initial(data.dtype), rows.dtype)
     flat = jnp.reshape(rows, (ids.size, *data.shape[ids.ndim :]))
-    return narrow(scatter(getattr(lax, how), blank, jnp.reshape(ids, (-1, 1)), flat), data.dtype)
+    return narrow(_scattered(how, blank, jnp.reshape(ids, (-1, 1)), flat), data.dtype)
 
 
 @rule("UnsortedSegmentSum", raises=True)

@@ -1,0 +1,314 @@
+"""Chains: nodes on arrays of known shapes, computed in one call without the interpreter's lock.
+
+    chain = Chain(links, shapes, dtypes, n_inputs, outputs)
+    results = chain(*arrays)                    # None if it could not: nothing has happened then, and the nodes' own kernels compute, or report
+
+A step of small layers is a dozen kernels of 20 to 80 us. If each of them lets go of the lock, threads that run steps side by side spend their time in waking
+each other; and what Python has to do for a kernel takes 5 to 10 us. A chain is laid out once: its primitives (`plan`), a table of calls that
+`ops.native.calls` walks through, and an arena with a place for each value that stays inside. A step puts the addresses of its inputs and results where they belong.
+
+Values are numbered: the inputs, then what the links make. Steps that run side by side have a `_Run` each.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from penstock.engines.memory import ALIGNMENT, address, aligned_empty
+from penstock.engines.onednn import elementwise
+from penstock.engines.onednn import library as lib
+from penstock.engines.onednn import matmul as products
+from penstock.engines.onednn.fused import Steps
+from penstock.engines.onednn.library import Library, OneDnnError
+from penstock.engines.onednn.plan import BYTES_PER_US, FLOPS_PER_US, planned
+from penstock.engines.onednn.primitives import FLOAT32, Primitive
+from penstock.graph.ir import Operation
+from penstock.ops.kernels.softmax import _softmax_and_logarithms
+from penstock.ops.native import calls, sweeps
+
+MOST_BYTES = 4 << 20
+"""What the arrays of a small chain take, all together. Its arena stays between steps, and variables are held while it lasts: who updates them meanwhile makes copies."""
+
+Shape = tuple[int, ...]
+
+
+class Link(NamedTuple):
+    """A node: the numbers of the values that it reads, and of those that it makes. `number` is the constant that it multiplies by."""
+
+    op: Operation
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    number: Any = None
+
+
+class _Call(NamedTuple):
+    """A call: of a primitive, whose arguments are values (numbers) or constant arrays; or of a function, with arguments that are words or values, in
+    registers or, if there is a `table`, in memory that the first register points to."""
+
+    primitive: Primitive | None
+    arguments: Sequence[Any]
+    function: int = 0
+    has_table: bool = False
+    fails: int = calls.ALWAYS_WORKS
+
+
+class _Value(NamedTuple):
+    """An argument that is a value's address."""
+
+    number: int
+
+
+class Unplanned(Exception):
+    """There is no chain of such nodes here."""
+
+
+class Chain:
+    """See the module."""
+
+    def __init__(self, links: Sequence[Link], shapes: Sequence[Shape], dtypes: Sequence[np.dtype], n_inputs: int, outputs: Sequence[int]) -> None:
+        self.links, self.shapes, self.dtypes, self.outputs = links, shapes, dtypes, outputs
+        self.is_small = sum(math.prod(shape) * dtype.itemsize for shape, dtype in zip(shapes, dtypes)) <= MOST_BYTES
+        self._inputs = [*zip(shapes[:n_inputs], dtypes[:n_inputs])]
+        self._results = [(shapes[i], dtypes[i]) for i in outputs]
+        self._plans: dict[int, _Plan | None] = {}
+
+    def __call__(self, *arrays: Any) -> list[np.ndarray] | None:
+        for array, (shape, dtype) in zip(arrays, self._inputs):
+            if array.__class__ is not np.ndarray or array.shape != shape or array.dtype != dtype or not array.flags.c_contiguous:
+                return None
+        threads = lib.threads()
+        plan = self._plans[threads] if threads in self._plans else self._planned(threads)
+        if plan is None or lib.get() is not plan.library:  # after a fork there is none
+            return None
+        results = [aligned_empty(shape, dtype) for shape, dtype in self._results]
+        return results if plan.run([*map(address, arrays), *map(address, results)]) else None
+
+    def _planned(self, threads: int) -> _Plan | None:
+        library = lib.get()
+        try:
+            plan = None if library is None else _Plan(library, self)
+        except (Unplanned, OneDnnError):
+            plan = None
+        self._plans[threads] = plan
+        return plan
+
+
+class _Plan:
+    """A chain's calls for one number of threads."""
+
+    def __init__(self, library: Library, chain: Chain) -> None:
+        self.library = library
+        values = _Values(chain)
+        self.calls: list[_Call] = []
+        for link in chain.links:
+            self.calls += _MAKERS[link.op.type](library, link, values)
+        self.threads = max((c.primitive.threads for c in self.calls if c.primitive is not None), default=1)
+        self.external = [*range(len(chain._inputs)), *chain.outputs]
+        self.offsets, self.size = values.laid_out(self.calls, self.external)
+        self.scratch = self.size
+        self.size += max((c.primitive.scratch_size for c in self.calls if c.primitive is not None), default=0)
+        self.execute = _address(library.execute)
+        self._free: list[_Run] = []
+        self._walk = calls.walk()
+
+    def run(self, addresses: Sequence[int]) -> bool:
+        """Whether it has been done. The caller keeps the arrays at these addresses, which are those of inputs and results."""
+        try:
+            one = self._free.pop()
+        except IndexError:
+            one = _Run(self)
+        one.move(addresses)
+        status = self.library.run(self.threads, self._walk, one.table, one.rows)
+        self._free.append(one)
+        return status == 0
+
+
+class _Values:
+    """The values of a chain, and those that calls of one node hand on to each other."""
+
+    def __init__(self, chain: Chain) -> None:
+        self.shapes = chain.shapes
+        self.sizes = [math.prod(shape) * dtype.itemsize for shape, dtype in zip(chain.shapes, chain.dtypes)]
+        self.dtypes = chain.dtypes
+
+    def more(self, size: int) -> _Value:
+        """Another one, of so many bytes."""
+        self.sizes.append(size)
+        return _Value(len(self.sizes) - 1)
+
+    def laid_out(self, order: Sequence[_Call], external: Iterable[int]) -> tuple[dict[int, int], int]:
+        """Offsets of the values that stay inside, and the size of the arena. What is not needed any more makes room."""
+        outside = set(external)
+        last = {a.number: i for i, call in enumerate(order) for a in call.arguments if isinstance(a, _Value)}
+        offsets: dict[int, int] = {}
+        free: list[tuple[int, int]] = []  # size, offset
+        end = 0
+        for i, call in enumerate(order):
+            used = {a.number for a in call.arguments if isinstance(a, _Value)} - outside
+            for number in sorted(used - offsets.keys()):
+                size = self.sizes[number] + -self.sizes[number] % ALIGNMENT + ALIGNMENT  # a little apart: not all on the same lines of the cache
+                fitting = [block for block in free if block[0] >= size]
+                if fitting:
+                    free.remove(best := min(fitting))
+                    offsets[number] = best[1]
+                    if best[0] > size:
+                        free.append((best[0] - size, best[1] + size))
+                else:
+                    offsets[number], end = end, end + size
+            for number in sorted(used):
+                if last[number] == i:
+                    free.append((self.sizes[number] + -self.sizes[number] % ALIGNMENT + ALIGNMENT, offsets[number]))
+        return offsets, end
+
+
+class _Run:
+    """What one step needs: an arena, the table of calls, and where the addresses of inputs and results stand in it."""
+
+    def __init__(self, plan: _Plan) -> None:
+        self._arena = np.empty(plan.size + ALIGNMENT, np.uint8)
+        start = address(self._arena)
+        start += -start % ALIGNMENT
+        self._at = {number: start + offset for number, offset in plan.offsets.items()}
+        self._places: dict[int, list[tuple[Callable[[Any, int], Any], Any]]] = {number: [] for number in plan.external}
+        self._sets: list[tuple[Primitive, Any]] = []
+        self._tables: list[Any] = []
+        rows: list[tuple[int, Sequence[Any], int]] = []
+        threads = 0
+        for call in plan.calls:
+            primitive = call.primitive
+            if primitive is None:
+                arguments = [self._table(call.arguments)] if call.has_table else call.arguments
+                rows.append((call.function, arguments, call.fails))
+                continue
+            if primitive.threads != threads:
+                threads = primitive.threads
+                rows += _threads_set(plan.library, threads)
+            rows.append((plan.execute, self._arguments(primitive, call.arguments, start + plan.scratch), calls.FAILS))
+        if threads != plan.threads:  # what `library.run` has set, and believes to be so
+            rows += _threads_set(plan.library, plan.threads)
+        self.rows = len(rows)
+        self.table = self._table([word for function, arguments, fails in rows for word in (function, *arguments, *[0] * (calls.WORDS - 2 - len(arguments)), fails)])
+        self._moves = [self._places[number] for number in plan.external]
+        self._known = [0] * len(self._moves)
+
+    def _table(self, words: Sequence[Any]) -> int:
+        """The address of a table of words and addresses of values."""
+        table = (ctypes.c_int64 * len(words))()
+        for i, word in enumerate(words):
+            self._put(word, table.__setitem__, i)
+        self._tables.append(table)
+        return ctypes.addressof(table)
+
+    def _put(self, word: Any, setter: Callable[[Any, int], Any], place: Any) -> None:
+        if not isinstance(word, _Value):
+            setter(place, address(word) if isinstance(word, np.ndarray) else word)
+        elif word.number in self._at:
+            setter(place, self._at[word.number])
+        else:
+            self._places[word.number].append((setter, place))
+
+    def _arguments(self, primitive: Primitive, values: Sequence[Any], scratch: int) -> tuple[int, int, int, int]:
+        """Of `execute`."""
+        one = primitive.new_set()
+        self._sets.append((primitive, one))
+        for memory, value in zip(one.memories, [*values, scratch] if primitive.scratch_size else values, strict=True):
+            self._put(value, primitive.library.set_data_handle, memory)
+        return primitive.handle, one.stream, primitive.count, ctypes.addressof(one.args)
+
+    def move(self, addresses: Sequence[int]) -> None:
+        """Inputs and results are at these addresses."""
+        known = self._known
+        for i, new in enumerate(addresses):
+            if known[i] != new:
+                for setter, place in self._moves[i]:
+                    setter(place, new)
+                known[i] = new
+
+    def __del__(self) -> None:
+        for primitive, one in getattr(self, "_sets", ()):
+            primitive.give_back(one)
+
+
+def _threads_set(library: Library, number: int) -> list[tuple[int, Sequence[Any], int]]:
+    """The call that sets the number of OpenMP threads."""
+    function = library.openmp_setter()
+    return [(function, (number,), calls.ALWAYS_WORKS)] if function else []
+
+
+# -- the calls of nodes -------------------------------------------------------------------------------------------------
+
+
+def _product(library: Library, link: Link, values: _Values) -> list[_Call]:
+    op = link.op
+    steps = Steps.of(op) if op.type == "_FusedMatMul" else None
+    a, b, *bias = map(_Value, link.inputs)
+    spec = products.Spec(values.shapes[a.number], values.shapes[b.number], op.attrs["transpose_a"], op.attrs["transpose_b"], FLOAT32)
+    post_ops = steps.eltwise() if steps is not None else ()
+    plan = planned(products.MatMul, library, spec.flops / FLOPS_PER_US, spec, bool(bias), post_ops, False)
+    if plan is None:
+        raise Unplanned
+    return [_Call(plan.main, [a, b, _Value(link.outputs[0]), *bias])]
+
+
+def _relu_grad(library: Library, link: Link, values: _Values) -> list[_Call]:
+    dy, features = map(_Value, link.inputs)
+    size = math.prod(values.shapes[dy.number])
+    plan = planned(elementwise.ReluGrad, library, size * 12 / BYTES_PER_US, elementwise.Spec(size, 2))
+    if plan is None:
+        raise Unplanned
+    return [_Call(plan.main, plan.arguments(dy, features, _Value(link.outputs[0])))]
+
+
+def _sum_of_rows(library: Library, link: Link, values: _Values) -> list[_Call]:
+    return [_Call(None, [_Value(link.inputs[0]), _Value(link.outputs[0]), *values.shapes[link.inputs[0]]], calls.sum_of_rows())]
+
+
+_TIMES = sweeps.Formula(
+    "f32", ((sweeps.FULL, "f32", b""), (sweeps.NUMBER, "f32", b"")), ((np.multiply, (0, 1), False),), ((2, "f32", False),), (), sweeps.FLAT
+)
+
+
+def _times_number(library: Library, link: Link, values: _Values) -> list[_Call]:
+    (x,), (y,) = link.inputs, link.outputs
+    sweep = sweeps.compiled(_TIMES)
+    if sweep is None:
+        raise Unplanned
+    number = int(np.float32(link.number).view(np.uint32))
+    return [_Call(None, [1, math.prod(values.shapes[x]), _Value(x), _Value(y), 0, number], _address(sweep.function), has_table=True)]
+
+
+def _cross_entropy(library: Library, link: Link, values: _Values) -> list[_Call]:
+    """A softmax with the parts of the loss, then what the labels do to them."""
+    logits, labels = map(_Value, link.inputs)
+    loss, gradient = map(_Value, link.outputs)
+    rows, columns = values.shapes[logits.number]
+    sweep, _ = _softmax_and_logarithms.sweep_for(FLOAT32, (sweeps.FULL,), sweeps.shape_for(columns))  # type: ignore[attr-defined]
+    if sweep is None:
+        raise Unplanned
+    largest = values.more(4 * rows)
+    kept = [values.more(columns * sweep.size + ALIGNMENT) for _ in range(sweep.n_kept)]
+    table = [rows, columns, labels, gradient, logits, largest, loss]
+    return [
+        _Call(None, [rows, columns, logits, gradient, largest, loss, *kept, 0], _address(sweep.function), has_table=True),
+        _Call(None, table, calls.less_label(values.dtypes[labels.number].itemsize), has_table=True, fails=calls.FAILS),
+    ]
+
+
+def _address(function: Any) -> int:
+    return ctypes.cast(function, ctypes.c_void_p).value or 0
+
+
+_MAKERS: dict[str, Callable[[Library, Link, _Values], list[_Call]]] = {
+    "_FusedMatMul": _product,
+    "MatMul": _product,
+    "ReluGrad": _relu_grad,
+    "Sum": _sum_of_rows,
+    "BiasAddGrad": _sum_of_rows,
+    "Mul": _times_number,
+    "SparseSoftmaxCrossEntropyWithLogits": _cross_entropy,
+}

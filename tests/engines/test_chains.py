@@ -1,0 +1,273 @@
+"""Kernels side by side that are one call without the interpreter's lock."""
+
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+import penstock as tf
+from penstock import errors
+from penstock.engines.onednn import chains, crowd
+from penstock.engines.onednn import library as lib
+from penstock.engines.onednn.chains import Chain, _Call, _Value, _Values
+from penstock.ops import native
+from penstock.ops.native import calls
+from penstock.runtime.executor.chooser import Chooser
+
+pytestmark = pytest.mark.skipif(lib.get() is None or not native.available(), reason="needs oneDNN and AVX-512")
+
+BATCH, FEATURES, WIDTH, CLASSES = 40, 24, 48, 10
+
+
+def table_of(*rows):
+    return np.array([[*row[:-1], *[0] * (calls.WORDS - len(row)), row[-1]] for row in rows], np.int64)
+
+
+def run(*rows):
+    table = table_of(*rows)
+    return calls.walk()(table.ctypes.data, len(table))
+
+
+# -- machine code -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (1, 40), (7, 16), (256, 10), (100, 129), (3, 1000)])
+def test_rows_are_added_as_numpy_adds_them(shape):
+    x = np.random.RandomState(0).randn(*shape).astype(np.float32)
+    x[:, 0] = -0.0  # the sum begins with 0
+    y = np.full(shape[1] + 1, 7, np.float32)
+    assert run((calls.sum_of_rows(), x.ctypes.data, y.ctypes.data, *shape, calls.ALWAYS_WORKS)) == 0
+    np.testing.assert_array_equal(y[:-1].view(np.uint32), (np.add.reduce(x, 0) + np.float32(0)).view(np.uint32))
+    assert y[-1] == 7
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+def test_labels_take_one_from_their_column(dtype):
+    random = np.random.RandomState(1)
+    x, gradient = random.randn(2, 9, 5).astype(np.float32)
+    largest, loss = random.randn(2, 9).astype(np.float32)
+    labels = random.randint(0, 5, 9).astype(dtype)
+    at = np.arange(9), labels
+    expected, expected_loss = gradient.copy(), loss - (x[at] - largest)
+    expected[at] -= 1
+    words = np.array([9, 5, *(a.ctypes.data for a in (labels, gradient, x, largest, loss))], np.int64)
+    row = (calls.less_label(labels.itemsize), words.ctypes.data, calls.FAILS)
+    assert run(row) == 0
+    np.testing.assert_array_equal(gradient, expected)
+    np.testing.assert_array_equal(loss, expected_loss)
+    for bad in (-1, 5):
+        labels[3] = bad
+        assert run(row) == 1
+
+
+def test_a_walk_ends_where_something_fails():
+    x, y = np.ones((2, 3), np.float32), np.zeros((2, 3), np.float32)
+    labels = np.full(2, 9)
+    words = np.array([2, 3, *(a.ctypes.data for a in (labels, y.copy(), x, x, x))], np.int64)
+    first, second = ((calls.sum_of_rows(), x.ctypes.data, row.ctypes.data, 2, 3, calls.ALWAYS_WORKS) for row in y)
+    assert run(first, (calls.less_label(8), words.ctypes.data, calls.FAILS), second) == 1
+    np.testing.assert_array_equal(y, [[2, 2, 2], [0, 0, 0]])
+
+
+# -- places -------------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_needed_at_the_same_time_lies_apart():
+    """Each value's bytes are its own from the call that makes it to the last that reads it."""
+    random = np.random.RandomState(2)
+    for _ in range(50):
+        count = 20
+        sizes = random.randint(1, 1000, count).tolist()
+        chain = Chain([], [(n,) for n in sizes], [np.dtype(np.uint8)] * count, 2, [count - 1])
+        order = [_Call(None, [*map(_Value, random.choice(i, 2)), _Value(i)]) for i in range(2, count)]
+        offsets, end = _Values(chain).laid_out(order, [0, 1, count - 1])
+        assert set(offsets) == set(range(2, count - 1))
+        owner = np.full(end, -1)
+        last = {a.number: i for i, call in enumerate(order) for a in call.arguments}
+        for i, call in enumerate(order):
+            *read, made = [a.number for a in call.arguments]
+            for n in read:
+                assert n not in offsets or (owner[offsets[n] : offsets[n] + sizes[n]] == n).all()
+            if made in offsets:
+                place = owner[offsets[made] : offsets[made] + sizes[made]]
+                assert all(n == -1 or last[n] < i for n in place.tolist())
+                place[:] = made
+
+
+# -- programs -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def eager(monkeypatch):
+    """Generated code from the first step on. Gives the outcomes of chains: whether they computed."""
+    monkeypatch.setenv("PENSTOCK_REGIONS", "eager")
+    monkeypatch.setenv("PENSTOCK_XLA", "0")
+    monkeypatch.setattr(Chooser, "on_pool", lambda self: False)
+    done = []
+    call = Chain.__call__
+
+    def counted(self, *arrays):
+        results = call(self, *arrays)
+        done.append(results is not None)
+        return results
+
+    monkeypatch.setattr(Chain, "__call__", counted)
+    return done
+
+
+def network(batch=BATCH, label_type=tf.int32):
+    """Logits, loss, and the placeholders."""
+    random = np.random.RandomState(3)
+    x, labels = tf.placeholder(tf.float32, [batch, FEATURES]), tf.placeholder(label_type, [batch])
+    h: tf.Tensor = x
+    for i, (n, m) in enumerate(((FEATURES, WIDTH), (WIDTH, WIDTH), (WIDTH, CLASSES))):
+        w = tf.get_variable(f"w{i}", initializer=(random.randn(n, m) / np.sqrt(n)).astype(np.float32))
+        b = tf.get_variable(f"b{i}", initializer=random.randn(m).astype(np.float32))
+        h = tf.matmul(h, w) + b
+        if i < 2:
+            h = tf.nn.relu(h)
+    loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=h))
+    return h, loss, x, labels
+
+
+def data(seed, batch=BATCH):
+    random = np.random.RandomState(seed)
+    return random.randn(batch, FEATURES).astype(np.float32), random.randint(0, CLASSES, batch)
+
+
+@pytest.mark.parametrize("label_type", [tf.int32, tf.int64])
+@pytest.mark.parametrize("optimizer", [lambda: tf.train.GradientDescentOptimizer(0.1), lambda: tf.train.AdamOptimizer(0.01)])
+def test_a_training_step_is_one_chain(monkeypatch, eager, optimizer, label_type):
+    found = []
+    for engines in (None, "numpy"):
+        if engines is not None:
+            monkeypatch.setenv("PENSTOCK_ENGINES", engines)
+        with tf.Graph().as_default(), tf.Session() as sess:
+            _, loss, x, labels = network(label_type=label_type)
+            train = optimizer().minimize(loss)
+            sess.run(tf.global_variables_initializer())
+            feeds = [dict(zip((x, labels), data(seed))) for seed in range(5)]
+            if engines is None:
+                assert sess.explain(train, feeds[0]).code.count("if (made := chain") == 1
+            losses = [sess.run([loss, train], feed)[0] for feed in feeds]
+            for feed in feeds:
+                sess.run(train, feed)
+            found.append([losses, *sess.run(tf.global_variables())])
+    assert eager == [True] * 10
+    for a, b in zip(*found, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
+def test_a_wrong_label_is_the_node_s_own_error(eager):
+    with tf.Session() as sess:
+        _, loss, x, labels = network()
+        train = tf.train.GradientDescentOptimizer(0.1).minimize(loss)
+        sess.run(tf.global_variables_initializer())
+        before = sess.run(tf.global_variables())
+        values, classes = data(0)
+        classes[7] = CLASSES
+        with pytest.raises(errors.InvalidArgumentError, match=f"label value of {CLASSES} which is outside") as caught:
+            sess.run(train, {x: values, labels: classes})
+        assert caught.value.op.type == "SparseSoftmaxCrossEntropyWithLogits"
+        assert eager == [False]
+        for a, b in zip(before, sess.run(tf.global_variables()), strict=True):
+            np.testing.assert_array_equal(a, b)
+        classes[7] = 0
+        sess.run(train, {x: values, labels: classes})
+        assert eager == [False, True]
+
+
+def test_a_variable_without_a_value_is_reported(eager):
+    with tf.Session() as sess:
+        _, loss, x, labels = network()
+        train = tf.train.GradientDescentOptimizer(0.1).minimize(loss)
+        with pytest.raises(errors.FailedPreconditionError, match="w0"):
+            sess.run(train, dict(zip((x, labels), data(0))))
+
+
+@pytest.mark.parametrize("limit", [0, 1])
+def test_steps_side_by_side(monkeypatch, eager, limit):
+    """Every client gets the results for its own values."""
+    monkeypatch.setattr(crowd, "limit", limit)
+    with tf.Session() as sess:
+        logits, loss, x, labels = network()
+        gradient = tf.gradients(loss, [x])[0]
+        sess.run(tf.global_variables_initializer())
+        feeds = [dict(zip((x, labels), data(seed))) for seed in range(4)]
+        alone = [sess.run([logits, gradient], feed) for feed in feeds]
+        wrong = []
+
+        def client(i):
+            for _ in range(100):
+                for a, b in zip(sess.run([logits, gradient], feeds[i]), alone[i], strict=True):
+                    if not np.allclose(a, b, rtol=1e-4, atol=1e-6):
+                        wrong.append(i)
+
+        threads = [threading.Thread(target=client, args=(i,)) for i in range(len(feeds))]
+        before = sys.getswitchinterval()
+        sys.setswitchinterval(1e-5)
+        try:
+            for t in threads:
+                t.start()
+            for t in threads:
+                t.join()
+        finally:
+            sys.setswitchinterval(before)
+        assert not wrong
+        assert len(eager) == 404 and all(eager)
+
+
+def test_results_are_the_callers_own(eager):
+    """The next step writes to other arrays."""
+    with tf.Session() as sess:
+        logits, loss, x, labels = network()
+        gradient = tf.gradients(loss, [x])[0]
+        sess.run(tf.global_variables_initializer())
+        first = sess.run([logits, gradient], dict(zip((x, labels), data(0))))
+        kept = [a.copy() for a in first]
+        sess.run([logits, gradient], dict(zip((x, labels), data(1))))
+        for a, b in zip(first, kept, strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+def test_values_that_lie_otherwise_go_to_the_kernels(eager):
+    with tf.Session() as sess:
+        logits, _, x, _ = network()
+        sess.run(tf.global_variables_initializer())
+        values = data(0)[0]
+        expected = sess.run(logits, {x: values})
+        across = np.asfortranarray(values)
+        np.testing.assert_allclose(sess.run(logits, {x: across}), expected, rtol=1e-4, atol=1e-6)
+        assert eager == [True, False]
+
+
+def test_without_the_library_there_is_no_chain(monkeypatch, eager):
+    """As in a forked process."""
+    with tf.Session() as sess:
+        logits, _, x, _ = network()
+        sess.run(tf.global_variables_initializer())
+        values = data(0)[0]
+        expected = sess.run(logits, {x: values})
+        monkeypatch.setattr(chains.lib, "get", lambda: None)
+        np.testing.assert_allclose(sess.run(logits, {x: values}), expected, rtol=1e-4, atol=1e-6)
+        assert eager == [True, False]
+
+
+def test_no_chain_where_bits_matter(monkeypatch, eager):
+    monkeypatch.setenv("TF_DETERMINISTIC_OPS", "1")
+    with tf.Session() as sess:
+        logits, _, x, _ = network()
+        sess.run(tf.global_variables_initializer())
+        sess.run(logits, {x: data(0)[0]})
+        assert eager == []
+
+
+def test_what_is_large_is_no_chain(monkeypatch, eager):
+    """A chain's memory stays between steps, and nothing is written over in it."""
+    monkeypatch.setattr(chains, "MOST_BYTES", 1 << 12)
+    with tf.Session() as sess:
+        logits, _, x, _ = network()
+        sess.run(tf.global_variables_initializer())
+        sess.run(logits, {x: data(0)[0]})
+        assert eager == []
