@@ -150,3 +150,81 @@ def test_variables_and_locks_are_not_kept_alive():
     del ref, lock
     gc.collect()
     assert keys[0] not in variables and keys[1] not in forks._locks
+
+
+def test_who_waited_in_the_parent_gets_nothing_in_the_child():
+    with tf.Graph().as_default(), tf.Session() as session:
+        queue = tf.FIFOQueue(9, [tf.int32])
+        put, get, size = queue.enqueue(1), queue.dequeue(), queue.size()
+        assert session.run(size) == 0
+        room = next(r for device in session._runtime.devices.devices for _, _, r in device.resources.items() if hasattr(r, "lines"))
+        taken: list[int] = []
+        thread = threading.Thread(target=lambda: taken.append(session.run(get)))
+        thread.start()
+        while not any(room.lines):
+            time.sleep(0.001)
+
+        def work():
+            session.run(put)
+            assert session.run(size) == 1 and session.run(get) == 1
+
+        in_child(work)
+        session.run(put)
+        thread.join()
+        assert taken == [1]
+
+
+def fork_beside_a_writer(number):
+    """Forks while another thread writes a variable, so that the fork waits; a signal comes meanwhile."""
+    ref = Ref(float32, (), "v")
+    with held(ref.lock):
+        waits = threading.Event()
+        acquire = ref.lock.acquire
+
+        class Watched:
+            release = ref.lock.release
+            _at_fork_reinit = ref.lock._at_fork_reinit
+
+            def acquire(self, timeout):
+                waits.set()
+                return acquire(timeout=timeout)
+
+        def press():
+            waits.wait()
+            os.kill(os.getpid(), number)
+
+        ref.lock = Watched()
+        threading.Thread(target=press).start()
+        in_child(lambda: None)
+
+
+@pytest.fixture
+def short(monkeypatch):
+    monkeypatch.setattr(bundles, "PATIENCE", 0.3)
+
+
+def test_ctrl_c_while_a_fork_waits_is_not_lost(short):
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            fork_beside_a_writer(signal.SIGINT)
+            time.sleep(20)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGWINCH])
+def test_a_handler_may_fork_while_a_fork_waits(short, number):
+    """SIGUSR1 is put off until the fork is over, SIGWINCH comes in the middle of it."""
+    forked = threading.Event()
+    before = signal.signal(number, lambda *_: (in_child(lambda: None), forked.set()))
+    try:
+        fork_beside_a_writer(number)
+        deadline = time.monotonic() + 20
+        while not forked.is_set() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert forked.is_set() and not bundles._forks
+        assert bundles._forking.acquire(False)
+        bundles._forking.release()
+    finally:
+        signal.signal(number, before)

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from penstock.forks import renew
-from penstock.ops.interrupts import Uninterrupted
+from penstock.ops.interrupts import Postponed
 from penstock.ops.resources import Ref, variables
 
 _RAW: Any = Ref.__dict__["value"]
@@ -123,33 +123,39 @@ def untied(ref: Ref) -> Any:
 PATIENCE = 5.0
 """Seconds that a fork waits at most for those who write variables."""
 _bundles: weakref.WeakSet[Bundle] = weakref.WeakSet()
-_forking = threading.Lock()
-_shut: list[Any] = []
-_missed: list[Any] = []
+_forking = threading.RLock()
+_forks: list[tuple[list[Any], list[Any]]] = []
+"""Of the thread that forks: locks that it has taken for that, and those that it could not get. There are several if a signal's handler forks in the middle of it."""
 
 
 def _before_fork() -> None:
     """Who writes variables ends first: in the child nobody would, and the values that they have taken would be lost. Who writes for very long is not waited
     for: the child has the variable without a value."""
     _forking.acquire()  # of two at once, each would wait for the other
-    with Uninterrupted():
+    shut: list[Any] = []
+    missed: list[Any] = []
+    _forks.append((shut, missed))
+    if len(_forks) > 1:
+        return  # a handler's, which need not wait for more than the one that it came in the middle of
+    with Postponed():
         end = time.monotonic() + PATIENCE
-        for ref in sorted(filter(None, (reference() for reference in variables.valuerefs())), key=id):  # the order of all who take several
-            (_shut if ref.lock.acquire(timeout=max(0.0, end - time.monotonic())) else _missed).append(ref.lock)
-        for bundle in list(_bundles):
-            bundle.lock.acquire()
-            _shut.append(bundle.lock)
+        refs = sorted(filter(None, (reference() for reference in variables.valuerefs())), key=id)  # the order of all who take several
+        for lock in (*(ref.lock for ref in refs), *(bundle.lock for bundle in list(_bundles))):
+            (shut if lock.acquire(timeout=max(0.0, end - time.monotonic())) else missed).append(lock)
 
 
 def _after_fork() -> None:
-    while _shut:
-        _shut.pop().release()
-    _missed.clear()
+    shut, missed = _forks[-1]
+    with Postponed():
+        while shut:
+            shut.pop().release()
+        missed.clear()
+        _forks.pop()
     _forking.release()
 
 
 def _after_fork_in_child() -> None:
-    for lock in _missed:
+    for lock in _forks[-1][1]:
         renew(lock)
     _after_fork()
 

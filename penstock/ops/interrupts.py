@@ -131,6 +131,25 @@ def _deliver(handlers: dict[int, Any]) -> None:
             handler(number, waiting[number])
 
 
+class Postponed(Uninterrupted):
+    """For hooks of forks, where Python ignores errors: signals take effect some time after the block, as if they had come then."""
+
+    __slots__ = ()
+
+    def __exit__(self, *error: object) -> None:
+        numbers: list[int] = []
+        if self._is_outermost:
+            numbers = list(dict(came))
+            came.clear()
+        super().__exit__(*error)
+        for number in numbers:
+            threading.Timer(LATER, signal.pthread_kill, (_main, number)).start()
+
+
+LATER = 0.01
+"""Seconds."""
+
+
 class Interruptible:
     """Inside of an uninterrupted block, around code of the user's: there signals are what they always are."""
 

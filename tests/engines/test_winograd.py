@@ -138,6 +138,16 @@ def test_infinite_cells_stay_in_the_tiles_that_see_them() -> None:
     assert finite.all()
 
 
+@pytest.mark.parametrize("activation", [Eltwise("relu"), Eltwise("clip", 0.0, 6.0)], ids=lambda a: a.name)
+def test_infinite_cells_do_not_look_like_zeros(activation: Eltwise) -> None:
+    """Infinity less infinity is NaN in the transforms; a ReLU behind them must show it."""
+    spec = spec_of(1, (12, 12), 16, 16)
+    x, filter = np.abs(normal(1, 12, 12, 16)), np.abs(normal(3, 3, 16, 16, seed=1))
+    x[0, 6, 6, 3] = np.inf
+    result = plan_of(spec, post_ops=(activation,)).constant.run(x, filter)[0, 5:8, 5:8]
+    assert (np.isnan(result) | (result == (np.inf if activation.name == "relu" else 6))).all()
+
+
 def test_weights_given_by_address() -> None:
     spec = spec_of(1, (14, 14), 32, 32)
     plan = plan_of(spec, has_bias=True)

@@ -321,3 +321,21 @@ def test_rows_of_wide_numbers_sorted_downwards(spread):
     x[:, 100:150] = x[:, :50]  # equal ones keep their order
     for given in (x, x.astype(np.float64)):
         assert topk.top_k(given, np.int32(300))[1].tolist() == [sorted(range(300), key=lambda i, row=row: -row[i]) for row in given.tolist()]
+
+
+def test_rows_of_unsigned_numbers_of_32_bits_sorted_downwards():
+    x = np.concatenate([RANDOM.randint(0, 1 << 32, (2, 300), np.int64), [np.arange(300) + (1 << 31) - 150]]).astype(np.uint32)
+    values, index = topk.top_k(x, np.int32(300))
+    assert index.tolist() == by_value(x, 300).tolist() and values.tolist() == np.sort(x)[:, ::-1].tolist()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "int64"])
+def test_places_in_sorted_rows_however_they_lie(dtype):
+    keys = np.sort(RANDOM.randint(0, 1000, (40, 60))).astype(dtype)
+    values = RANDOM.randint(0, 1000, (40, 50)).astype(dtype)
+    want = np.array([np.searchsorted(k, v) for k, v in zip(keys, values)])
+    with tf.Session() as sess:
+        a, v = tf.placeholder(dtype, [40, 60]), tf.placeholder(dtype, [40, 50])
+        found = tf.searchsorted(a, v)
+        for order in ("CC", "FC", "CF", "FF"):
+            np.testing.assert_array_equal(sess.run(found, {a: np.array(keys, order=order[0]), v: np.array(values, order=order[1])}), want)

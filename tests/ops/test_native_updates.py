@@ -43,6 +43,14 @@ def _same(ours, theirs):
         np.testing.assert_array_equal(a, b)
 
 
+def test_loops_are_written_at_once_where_bits_must_not_depend_on_what_was_done_before(monkeypatch):
+    formula, count, rest, attrs = FORMULAS["adam"]
+    arrays, g = _arrays(count, (33, 40), np.float32)
+    assert not updates(formula).dense(arrays, rest(g, np.float32), attrs)
+    monkeypatch.setenv("TF_DETERMINISTIC_OPS", "1")
+    assert updates(formula).dense(arrays, rest(g, np.float32), attrs)
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("name", FORMULAS)
 def test_dense_updates_are_numpys(name, dtype):

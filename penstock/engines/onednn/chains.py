@@ -125,6 +125,8 @@ class _Plan:
         one.move(addresses)
         status = self.library.run(self.threads, self._walk, one.table, one.rows)
         self._free.append(one)
+        if status:
+            self.library.forget_threads()  # the row that sets their number back may not have been reached
         return status == 0
 
 

@@ -14,6 +14,8 @@ from __future__ import annotations
 import os
 from time import perf_counter_ns as clock
 
+from penstock.ops.kernels.threads import is_deterministic
+
 WINDOW_NS, BAD_WINDOWS, LOOK_NS = 10_000_000, 3, 60_000_000
 """Time in kernels after which it is judged; how many times in a row it must be bad, or for how long, for fewer threads: a first step has to wait
 for new threads and new pages."""
@@ -44,8 +46,7 @@ def ladder(budget: int) -> list[int]:
 def is_on() -> bool:
     global _on
     if _on is None:
-        deterministic = os.environ.get("TF_DETERMINISTIC_OPS", "").strip().lower() in ("1", "true")
-        _on = os.environ.get("PENSTOCK_SHARE_CORES", "1").strip() != "0" and not deterministic
+        _on = os.environ.get("PENSTOCK_SHARE_CORES", "1").strip() != "0" and not is_deterministic()
     return _on
 
 

@@ -240,6 +240,10 @@ class Library:
                 self._set_omp_threads(number)
             mine.number = number
 
+    def forget_threads(self) -> None:
+        """Their number is not known in this thread."""
+        self._omp_threads.number = 0
+
     def openmp_setter(self) -> int:
         """The address of `omp_set_num_threads`, 0 if there are no OpenMP threads. Who calls it sets it back."""
         return ctypes.cast(self._set_omp_threads, c_void_p).value or 0 if self._set_omp_threads is not None else 0  # type: ignore[arg-type]

@@ -25,6 +25,7 @@ from penstock.engines.onednn import crowd
 from penstock.engines.turns import beside
 from penstock.engines.xla import apart
 from penstock.ops.interrupts import Uninterrupted
+from penstock.ops.kernels.threads import is_deterministic as is_deterministic
 
 log = logging.getLogger("penstock.xla")
 
@@ -41,11 +42,6 @@ def mode() -> str:
     """What PENSTOCK_XLA says: 0 never, 1 for hot regions if it is faster (the default), eager at once and always."""
     text = os.environ.get("PENSTOCK_XLA", AUTO).strip().lower()
     return OFF if text in ("0", "off", "false", "no") else EAGER if text == "eager" else AUTO
-
-
-def is_deterministic() -> bool:
-    """Whether results must repeat bit for bit: TF's own switch."""
-    return os.environ.get("TF_DETERMINISTIC_OPS", "").strip().lower() in ("1", "true")
 
 
 @functools.lru_cache(maxsize=1)

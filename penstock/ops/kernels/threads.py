@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
+
+
+def is_deterministic() -> bool:
+    """Whether results must repeat bit for bit: TF's own switch. Then neither the number of threads nor what a process has done before may matter."""
+    return os.environ.get("TF_DETERMINISTIC_OPS", "").strip().lower() in ("1", "true")
 
 
 def serial(count: int, work: Callable[[int], Any]) -> None:

@@ -104,9 +104,9 @@ LEAST_IN_A_GROUP = 4
 
 
 def _ordered(x: np.ndarray) -> np.ndarray:
-    """int64 in the order of `x`, which has at most 32 bits and no NaN."""
+    """32 bits with a sign, as int64, in the order of `x`, which has at most 32 bits and no NaN."""
     if x.dtype.kind != "f":
-        return x.astype(np.int64)
+        return x.astype(np.int64) - (1 << 31) if x.dtype == np.uint32 else x.astype(np.int64)
     bits = (x.astype(np.float32, copy=False) + np.float32(0)).view(np.int32)  # adding 0 makes -0.0 equal to 0.0
     return (bits ^ ((bits >> 31) & 0x7FFFFFFF)).astype(np.int64)
 

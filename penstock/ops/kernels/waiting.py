@@ -17,7 +17,9 @@ All callbacks (`done`) are made outside of the lock.
 
 from __future__ import annotations
 
+import os
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -59,6 +61,7 @@ class WaitingRoom:
     def __init__(self, *lines: deque[Attempt]) -> None:
         self.lock = renewed(threading.Lock())
         self.lines = lines
+        _rooms.add(self)
 
     def submit(self, ctx: Any, attempt: Attempt, line: deque[Attempt]) -> None:
         """Runs `attempt` now if nobody waits before it and it can, else lets it wait in `line`."""
@@ -180,3 +183,19 @@ def _report(finished: list[Attempt]) -> None:
             attempt.done(attempt.result)
         else:
             attempt.done(None, attempt.error)
+
+
+# -- forks ------------------------------------------------------------------------------------------------------------
+
+_rooms: weakref.WeakSet[WaitingRoom] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    """Who waited was a thread of the parent's: what comes now is not for it."""
+    for room in list(_rooms):
+        for line in room.lines:
+            room.give_up_line(line)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -51,9 +51,9 @@ def places(rows: np.ndarray, values: np.ndarray, side: str) -> np.ndarray | None
 
 
 def _ordered(x: np.ndarray) -> np.ndarray | None:
-    """Integers in the same order as the numbers."""
-    if x.dtype == np.float32:
-        x = x.astype(np.float64)
+    """Integers in the same order as the numbers, one row behind the other in memory."""
+    if x.dtype == np.float32 or not x.flags.c_contiguous:
+        x = x.astype(np.float64 if x.dtype == np.float32 else x.dtype, order="C")
     if x.dtype == np.float64:
         if np.isnan(x).any():
             return None

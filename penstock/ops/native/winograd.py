@@ -309,8 +309,8 @@ def _differences(a: Assembler, x: list[int], y: list[int]) -> None:
 
 @cache
 def results(has_bias: bool, has_addend: bool, slope: float | None = None, most: float | None = None) -> int:
-    """The address of the function that makes results of points. Those below zero are multiplied by `slope`, if there is one; NaN becomes zero
-    where it is zero. None is above `most`."""
+    """The address of the function that makes results of points. Those below zero are multiplied by `slope`, if there is one, and none is
+    above `most`. NaN stays: infinite cells make some here, which must not look like zeros."""
 
     def prepare(a: Assembler) -> None:
         _resolved(a, RESULT_PLACES, _AT["image"], 0)
@@ -332,6 +332,9 @@ def results(has_bias: bool, has_addend: bool, slope: float | None = None, most: 
             a.vector("load.f32", 28, Mem(RAX, index=RDX))
         if slope is not None:
             a.vector("xor.i32", 29, 29, 29)
+        if most is not None:
+            a.vector("xor.i32", 30, 30, 30)
+            a.vector("add.f32", 30, 30, a.constant(most, "f32"))
         for i, y in enumerate(plane):
             if has_bias:
                 a.vector("add.f32", y, y, 28)
@@ -343,9 +346,9 @@ def results(has_bias: bool, has_addend: bool, slope: float | None = None, most: 
                 a.vector("cmp.f32", 1, y, 29, immediate=asm.LESS)
                 a.vector("blend.f32", y, y, 30, mask=1)
             elif slope is not None:
-                a.vector("max.f32", y, y, 29)
+                a.vector("max.f32", y, 29, y)  # the second one if either is NaN
             if most is not None:
-                a.vector("min.f32", y, y, a.constant(most, "f32"))
+                a.vector("min.f32", y, 30, y)
             a.scalar(asm.MOVE, RAX, Mem(RSP, 8 * i))
             a.vector("store.f32", y, Mem(RAX, index=RDX))
 
