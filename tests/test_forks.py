@@ -23,6 +23,10 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:os.fork"),
 ]
 
+if hasattr(os, "fork"):
+    others = threading.Lock()  # as concurrent.futures has one: another fork between its hooks would wait for ever
+    os.register_at_fork(before=others.acquire, after_in_parent=others.release, after_in_child=others.release)
+
 
 def in_child(work):
     """Runs `work()` in a forked child, which has to end by itself."""
@@ -215,7 +219,7 @@ def test_ctrl_c_while_a_fork_waits_is_not_lost(short):
 
 @pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGWINCH])
 def test_a_handler_may_fork_while_a_fork_waits(short, number):
-    """SIGUSR1 is put off until the fork is over, SIGWINCH comes in the middle of it."""
+    """It is put off until the fork is over."""
     forked = threading.Event()
     before = signal.signal(number, lambda *_: (in_child(lambda: None), forked.set()))
     try:

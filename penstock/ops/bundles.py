@@ -136,7 +136,7 @@ def _before_fork() -> None:
     missed: list[Any] = []
     _forks.append((shut, missed))
     if len(_forks) > 1:
-        return  # a handler's, which need not wait for more than the one that it came in the middle of
+        return  # a handler's, between other hooks: it need not wait for more than the one that it came in the middle of
     with Postponed():
         end = time.monotonic() + PATIENCE
         refs = sorted(filter(None, (reference() for reference in variables.valuerefs())), key=id)  # the order of all who take several

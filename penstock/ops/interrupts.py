@@ -12,7 +12,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import CodeType, FrameType
 from typing import Any
 
@@ -24,6 +24,7 @@ except ImportError:
 _get_handler, _set_handler = _signal.getsignal, _signal.signal
 _NAMES = ("SIGINT", "SIGTERM", "SIGALRM", "SIGHUP", "SIGUSR1", "SIGUSR2", "SIGVTALRM", "SIGPROF")
 _NUMBERS = tuple(int(getattr(signal, name)) for name in _NAMES if hasattr(signal, name))
+_AT_ONCE = {getattr(signal, name) for name in ("SIGKILL", "SIGSTOP", "SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL", "SIGABRT") if hasattr(signal, name)}
 _ident = threading.get_ident
 
 came: list[tuple[int, FrameType | None]] = []
@@ -64,6 +65,7 @@ class Uninterrupted:
     thread, when one comes."""
 
     __slots__ = ("_is_outermost", "_listener")
+    _numbers = _NUMBERS
 
     def __init__(self, listener: Callable[[], Any] | None = None) -> None:
         self._is_outermost = False
@@ -75,7 +77,7 @@ class Uninterrupted:
             return  # Python interrupts only the main thread
         if not _handlers:
             self._is_outermost = True
-            _shut()
+            _shut(self._numbers)
         if self._listener is not None:
             _listeners.append(self._listener)
 
@@ -89,10 +91,10 @@ class Uninterrupted:
                 _deliver(kept)
 
 
-def _shut() -> None:
-    """From now on signals are noted."""
+def _shut(numbers: Iterable[int]) -> None:
+    """From now on these signals are noted."""
     try:
-        for number in _NUMBERS:
+        for number in numbers:
             before = _get_handler(number)
             if before is not None and before.__class__ is not int and callable(before):
                 _handlers[number] = before
@@ -132,9 +134,11 @@ def _deliver(handlers: dict[int, Any]) -> None:
 
 
 class Postponed(Uninterrupted):
-    """For hooks of forks, where Python ignores errors: signals take effect some time after the block, as if they had come then."""
+    """For hooks of forks, where Python ignores errors, and where a handler that forks itself would wait for ever for what hooks of others have taken: signals, of
+    any kind, take effect some time after the block, as if they had come then."""
 
     __slots__ = ()
+    _numbers = tuple(map(int, signal.valid_signals() - _AT_ONCE))
 
     def __exit__(self, *error: object) -> None:
         numbers: list[int] = []
