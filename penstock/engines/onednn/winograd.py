@@ -63,7 +63,7 @@ SHARES = 8
 FLOPS_PER_US, BYTES_PER_US = 215e3, 18e3
 US_PER_TILE, US_PER_CALL = 0.003, 40.0
 WORTH_IT = 0.82
-STRIP_BYTES = 4 << 20
+STRIP_BYTES = 1 << 20
 """What the products of both ways come to, and how fast filters come out of main memory; what the transforms cost for each tile and channel; what
 part of the other way's time it may take, by that reckoning: it leaves out what the caches do. About as many bytes of cells go through the
 steps at a time, so that what one writes the next finds in the caches. Measured on two cores with AVX-512, see docs/decisions/0008. They do not

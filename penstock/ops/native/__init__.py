@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import logging
-import os
 import platform
 import sys
 import threading
@@ -21,6 +20,7 @@ import ml_dtypes
 import numpy as np
 
 from penstock.forks import renewed
+from penstock.graph.bind import engine_is_on
 from penstock.ops.kernels import threads
 
 log = logging.getLogger("penstock.engines")
@@ -34,14 +34,9 @@ PIECE = 1 << 18
 """Instructions that are worth a thread: about 80 us."""
 
 
-_environment: Any = getattr(os.environ, "_data", getattr(os, "environb", {}))
-"""What os.environ looks up: bytes on Linux. Kernels of a few microseconds ask for a switch that is hardly ever set, which takes os.environ 0.7 of them."""
-
-
 def available() -> bool:
     """Whether loops can be made here: Linux on x86-64 with AVX-512, and memory that may be made executable."""
-    wish = _environment.get(b"PENSTOCK_ENGINES")
-    return (wish is None or b"native" in (part.strip() for part in wish.split(b","))) and _works()
+    return engine_is_on("native") and _works()
 
 
 @cache
