@@ -3,6 +3,8 @@
 import gc
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from contextlib import contextmanager
@@ -22,11 +24,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning"),
     pytest.mark.filterwarnings("ignore:os.fork"),
 ]
-
-if hasattr(os, "fork"):
-    others = threading.Lock()  # as concurrent.futures has one: another fork between its hooks would wait for ever
-    os.register_at_fork(before=others.acquire, after_in_parent=others.release, after_in_child=others.release)
-
 
 def in_child(work):
     """Runs `work()` in a forked child, which has to end by itself."""
@@ -178,57 +175,113 @@ def test_who_waited_in_the_parent_gets_nothing_in_the_child():
         assert taken == [1]
 
 
-def fork_beside_a_writer(number):
-    """Forks while another thread writes a variable, so that the fork waits; a signal comes meanwhile."""
-    ref = Ref(float32, (), "v")
-    with held(ref.lock):
-        waits = threading.Event()
-        acquire = ref.lock.acquire
+# -- signals in the middle of a fork. In processes of their own: what goes wrong here waits for ever. --------------------------------------------
 
-        class Watched:
-            release = ref.lock.release
-            _at_fork_reinit = ref.lock._at_fork_reinit
+FORK_BESIDE_A_WRITER = """
+import os, signal, sys, threading, time
+others = threading.Lock()  # as concurrent.futures has one: another fork between its hooks would wait for ever
+os.register_at_fork(before=others.acquire, after_in_parent=others.release, after_in_child=others.release)
+os.register_at_fork(before=lambda: time.sleep(0.1))  # as if the process were large
 
-            def acquire(self, timeout):
-                waits.set()
-                return acquire(timeout=timeout)
+import numpy as np
+from penstock.dtypes import float32
+from penstock.ops import bundles, interrupts
+from penstock.ops.resources import Owned, Ref
 
-        def press():
-            waits.wait()
+bundles.PATIENCE = 0.3
+ref = Ref(float32, (), "v")
+later = threading.Lock()
+os.register_at_fork(before=later.acquire, after_in_parent=later.release, after_in_child=later.release)
+
+
+def in_child():
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0 if not interrupts.came and signal.getsignal(signal.SIGINT).__name__ == "default_int_handler" else 1)
+    assert os.waitpid(pid, 0)[1] == 0
+
+
+def fork_beside_a_writer(numbers):
+    '''Forks while another thread writes a variable, so that the fork waits; signals come meanwhile.'''
+    inside, over, waits = threading.Event(), threading.Event(), threading.Event()
+    acquire = ref.lock.acquire
+
+    def hold():
+        with ref.lock:
+            inside.set()
+            over.wait()
+
+    class Watched:
+        release = ref.lock.release
+        _at_fork_reinit = ref.lock._at_fork_reinit
+
+        def acquire(self, timeout):
+            waits.set()
+            return acquire(timeout=timeout)
+
+    def press():
+        waits.wait()
+        for number in numbers:
             os.kill(os.getpid(), number)
+            time.sleep(0.02)
 
-        ref.lock = Watched()
-        threading.Thread(target=press).start()
-        in_child(lambda: None)
-
-
-@pytest.fixture
-def short(monkeypatch):
-    monkeypatch.setattr(bundles, "PATIENCE", 0.3)
-
-
-def test_ctrl_c_while_a_fork_waits_is_not_lost(short):
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    threading.Thread(target=hold).start()
+    inside.wait()
+    ref.lock = Watched()
+    threading.Thread(target=press).start()
     try:
-        with pytest.raises(KeyboardInterrupt):
-            fork_beside_a_writer(signal.SIGINT)
-            time.sleep(20)
+        in_child()
     finally:
-        signal.signal(signal.SIGINT, before)
+        over.set()
+"""
+
+
+def run_beside_a_writer(program):
+    found = subprocess.run([sys.executable, "-c", FORK_BESIDE_A_WRITER + program], capture_output=True, text=True, timeout=100)
+    assert found.returncode == 0 and "Exception ignored" not in found.stderr, found.stderr
+    return found.stdout.split()
+
+
+def test_ctrl_c_while_a_fork_waits_is_not_lost():
+    program = "try:\n    fork_beside_a_writer([signal.SIGINT])\n    time.sleep(60)\nexcept KeyboardInterrupt:\n    print('stopped')\n"
+    assert run_beside_a_writer(program) == ["stopped"]
+
+
+def test_impatient_ctrl_c_while_a_fork_waits_is_not_lost():
+    program = "interrupts.PATIENCE = 0.01\ntry:\n    fork_beside_a_writer([signal.SIGINT] * 4)\n    time.sleep(60)\nexcept KeyboardInterrupt:\n    print('stopped')\n"
+    assert run_beside_a_writer(program) == ["stopped"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGWINCH])
-def test_a_handler_may_fork_while_a_fork_waits(short, number):
-    """It is put off until the fork is over."""
-    forked = threading.Event()
-    before = signal.signal(number, lambda *_: (in_child(lambda: None), forked.set()))
-    try:
-        fork_beside_a_writer(number)
-        deadline = time.monotonic() + 20
-        while not forked.is_set() and time.monotonic() < deadline:
-            time.sleep(0.01)
-        assert forked.is_set() and not bundles._forks
-        assert bundles._forking.acquire(False)
-        bundles._forking.release()
-    finally:
-        signal.signal(number, before)
+def test_a_handler_may_fork_while_a_fork_waits(number):
+    """It is put off until the fork is over, however long that takes."""
+    program = """
+forked = threading.Event()
+signal.signal(%d, lambda *_: (in_child(), forked.set()))
+fork_beside_a_writer([%d])
+end = time.monotonic() + 60
+while not forked.is_set() and time.monotonic() < end:
+    time.sleep(0.01)
+assert forked.is_set() and not bundles._forks
+assert bundles._forking.acquire(False)
+print("over")
+"""
+    assert run_beside_a_writer(program % (number, number)) == ["over"]
+
+
+def test_a_thread_forks_while_the_main_thread_puts_signals_off():
+    """The child's signals are what they were: nobody there would open them again."""
+    program = """
+thread = threading.Thread(target=in_child)
+failed = []
+threading.excepthook = failed.append
+with interrupts.Uninterrupted():
+    os.kill(os.getpid(), signal.SIGINT)
+    while not interrupts.came:
+        time.sleep(0.001)
+    thread.start()
+    thread.join()
+    interrupts.came.clear()
+print(len(failed))
+"""
+    assert run_beside_a_writer(program) == ["0"]

@@ -124,38 +124,46 @@ PATIENCE = 5.0
 """Seconds that a fork waits at most for those who write variables."""
 _bundles: weakref.WeakSet[Bundle] = weakref.WeakSet()
 _forking = threading.RLock()
-_forks: list[tuple[list[Any], list[Any]]] = []
-"""Of the thread that forks: locks that it has taken for that, and those that it could not get. There are several if a signal's handler forks in the middle of it."""
+_forks: list[_Fork] = []
+"""Of the thread that forks. There are several if a signal's handler forks in the middle of it."""
+
+
+class _Fork:
+    """What a fork has taken: from before it until it is over."""
+
+    __slots__ = ("missed", "shut", "without_signals")
+
+    def __init__(self) -> None:
+        self.shut: list[Any] = []
+        self.missed: list[Any] = []  # locks that it could not get
+        self.without_signals = Postponed()
 
 
 def _before_fork() -> None:
     """Who writes variables ends first: in the child nobody would, and the values that they have taken would be lost. Who writes for very long is not waited
     for: the child has the variable without a value."""
+    fork = _Fork()
+    fork.without_signals.__enter__()
     _forking.acquire()  # of two at once, each would wait for the other
-    shut: list[Any] = []
-    missed: list[Any] = []
-    _forks.append((shut, missed))
+    _forks.append(fork)
     if len(_forks) > 1:
         return  # a handler's, between other hooks: it need not wait for more than the one that it came in the middle of
-    with Postponed():
-        end = time.monotonic() + PATIENCE
-        refs = sorted(filter(None, (reference() for reference in variables.valuerefs())), key=id)  # the order of all who take several
-        for lock in (*(ref.lock for ref in refs), *(bundle.lock for bundle in list(_bundles))):
-            (shut if lock.acquire(timeout=max(0.0, end - time.monotonic())) else missed).append(lock)
+    end = time.monotonic() + PATIENCE
+    refs = sorted(filter(None, (reference() for reference in variables.valuerefs())), key=id)  # the order of all who take several
+    for lock in (*(ref.lock for ref in refs), *(bundle.lock for bundle in list(_bundles))):
+        (fork.shut if lock.acquire(timeout=max(0.0, end - time.monotonic())) else fork.missed).append(lock)
 
 
 def _after_fork() -> None:
-    shut, missed = _forks[-1]
-    with Postponed():
-        while shut:
-            shut.pop().release()
-        missed.clear()
-        _forks.pop()
+    fork = _forks.pop()
+    while fork.shut:
+        fork.shut.pop().release()
     _forking.release()
+    fork.without_signals.__exit__()
 
 
 def _after_fork_in_child() -> None:
-    for lock in _forks[-1][1]:
+    for lock in _forks[-1].missed:
         renew(lock)
     _after_fork()
 

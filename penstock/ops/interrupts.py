@@ -38,8 +38,13 @@ _main = threading.main_thread().ident
 
 
 def _after_fork() -> None:
+    """In the child: signals that came to the parent are none of its own, and what the parent's main thread was in the middle of does not go on here."""
     global _main
-    _main = _ident()
+    came.clear()
+    if _ident() != _main:
+        _main = _ident()
+        _listeners.clear()
+        _open()
 
 
 if hasattr(os, "register_at_fork"):
@@ -60,12 +65,17 @@ def _note(number: int, frame: FrameType | None) -> None:
         listener()
 
 
+def _keep(number: int, frame: FrameType | None) -> None:
+    came.append((number, frame))
+
+
 class Uninterrupted:
     """Around what must not end halfway: signals take effect when the block is left, or at `deliver` inside of it. `listener` is called, in the main
     thread, when one comes."""
 
     __slots__ = ("_is_outermost", "_listener")
     _numbers = _NUMBERS
+    _handler: Callable[[int, FrameType | None], None] = staticmethod(_note)
 
     def __init__(self, listener: Callable[[], Any] | None = None) -> None:
         self._is_outermost = False
@@ -77,7 +87,7 @@ class Uninterrupted:
             return  # Python interrupts only the main thread
         if not _handlers:
             self._is_outermost = True
-            _shut(self._numbers)
+            _shut(self._numbers, self._handler)
         if self._listener is not None:
             _listeners.append(self._listener)
 
@@ -91,14 +101,14 @@ class Uninterrupted:
                 _deliver(kept)
 
 
-def _shut(numbers: Iterable[int]) -> None:
+def _shut(numbers: Iterable[int], handler: Callable[[int, FrameType | None], None]) -> None:
     """From now on these signals are noted."""
     try:
         for number in numbers:
             before = _get_handler(number)
             if before is not None and before.__class__ is not int and callable(before):
                 _handlers[number] = before
-                _set_handler(number, _note)
+                _set_handler(number, handler)
     except BaseException:
         _open()
         raise
@@ -111,7 +121,7 @@ def _open() -> None:
             number, before = next(iter(_handlers.items()))
             found = _set_handler(number, before)
             del _handlers[number]
-            if found is not _note and found is not None:
+            if found is not _note and found is not _keep and found is not None:
                 _set_handler(number, found)  # something inside wants it otherwise from now on
     finally:
         if _handlers:
@@ -134,11 +144,12 @@ def _deliver(handlers: dict[int, Any]) -> None:
 
 
 class Postponed(Uninterrupted):
-    """For hooks of forks, where Python ignores errors, and where a handler that forks itself would wait for ever for what hooks of others have taken: signals, of
-    any kind, take effect some time after the block, as if they had come then."""
+    """Around a fork, from a hook before it to one behind it. In hooks Python ignores errors, and a handler that forks itself would wait for ever for what hooks
+    of others have taken; so signals, of any kind and however often they come, take effect some time after the block, as if they had come then."""
 
     __slots__ = ()
     _numbers = tuple(map(int, signal.valid_signals() - _AT_ONCE))
+    _handler = staticmethod(_keep)
 
     def __exit__(self, *error: object) -> None:
         numbers: list[int] = []
@@ -150,8 +161,8 @@ class Postponed(Uninterrupted):
             threading.Timer(LATER, signal.pthread_kill, (_main, number)).start()
 
 
-LATER = 0.01
-"""Seconds."""
+LATER = 0.05
+"""Seconds: by then the hooks of others are over."""
 
 
 class Interruptible:
