@@ -15,6 +15,7 @@ import time
 from dataclasses import dataclass, field
 
 from benchmarks.table import OURS, THEIRS
+from benchmarks.workers import SETTINGS
 
 NAMES = ("run of one add", "MLP training, batch 128, Adam", "CNN training, batch 32, SGD", "MobileNet v1, frozen, batch 1")
 STEPS = 50
@@ -50,7 +51,7 @@ def _fresh(package: str, name: str, timeout: float) -> dict[str, float]:
     start = time.perf_counter()
     process = subprocess.Popen(
         [sys.executable, "-m", "benchmarks.first", package, name], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
-        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"},
+        env={**os.environ, **SETTINGS},
     )  # fmt: skip
     watchdog = threading.Timer(timeout, process.kill)
     watchdog.start()

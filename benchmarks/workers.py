@@ -14,6 +14,8 @@ from typing import Any
 
 READY = 120.0
 """Seconds that importing a package may take."""
+SETTINGS = {"TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONDONTWRITEBYTECODE": ""}
+"""Of every process that is measured. Packages that pip installs have their bytecode; this one runs from its source and has to be allowed to keep it."""
 
 
 class Failed(Exception):
@@ -32,7 +34,7 @@ class Remote:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as the process)
         self._process = subprocess.Popen(
             [sys.executable, "-m", module, name], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors,
-            env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", **(environment or {})},
+            env={**os.environ, **SETTINGS, **(environment or {})},
         )  # fmt: skip
         self._pending = b""
         self._read(READY)

@@ -1,5 +1,6 @@
 """Queues, accumulators, barriers, readers and input pipelines: the same programs under Penstock and TensorFlow."""
 
+import sys
 import threading
 import time
 
@@ -55,10 +56,21 @@ def in_thread(function):
     thread.start()
 
     def wait():
-        thread.join(20)
+        thread.join(60)
         return results[0]
 
+    while thread.is_alive() and not _is_in_step(thread):
+        time.sleep(0.01)
+    time.sleep(0.5)  # to the queue, which it is on its way to
     return wait
+
+
+def _is_in_step(thread):
+    """Whether the thread has come to where the packages run a step."""
+    frame = sys._current_frames().get(thread.ident)
+    while frame is not None and frame.f_code.co_name not in ("run_step", "_call_tf_sessionrun"):
+        frame = frame.f_back
+    return frame is not None
 
 
 # -- queues -----------------------------------------------------------------------------------------------------------
@@ -149,7 +161,6 @@ def test_waiting_closing_and_restoring():
         results = []
         with tf.Session() as sess:
             waiting = in_thread(lambda: attempt(sess, many))
-            time.sleep(0.2)
             sess.run(fill)
             while sess.run(size):
                 time.sleep(0.01)
@@ -168,7 +179,6 @@ def test_closing_with_waiting_enqueues():
             waits = []
             for fetch in (fill, close, fill):
                 waits.append(in_thread(lambda fetch=fetch: attempt(sess, fetch)))
-                time.sleep(0.15)
             before = sess.run(state)
             sess.run(cancel)
             return before, [wait() for wait in waits], sess.run(state)
@@ -182,7 +192,6 @@ def test_cancelled_by_the_session():
         take = queue.dequeue()
         sess = tf.Session()
         waiting = in_thread(lambda: attempt(sess, take))
-        time.sleep(0.3)
         sess.close()
         return waiting()
 

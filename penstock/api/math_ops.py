@@ -119,6 +119,8 @@ invert = _unary("Invert", "bitwise.invert", doc="Every bit flipped.")
 @export("add", "math.add")
 def add(x: Any, y: Any, name: str | None = None) -> Tensor:
     """x + y, elementwise with broadcasting; strings are joined."""
+    if name is None and x.__class__ is Tensor and y.__class__ is Tensor:
+        return add_tensors(x, y, "Add")  # as the scope would be called
     with name_scope(name, "Add", [x]) as scope:
         x = convert_to_tensor(x, name="x")
         y = convert_to_tensor(y, name="y", preferred_dtype=x.dtype.base_dtype)

@@ -18,6 +18,8 @@ from penstock.graph.ir import Tensor
 from penstock.graph.raw import raw
 
 _LOGIC = frozenset(("and", "or", "xor"))
+_ONE_NODE = frozenset(("add", "sub", "mul", "floordiv", "mod", "pow"))
+"""Operators that make a single node of two tensors: it is called as the scope would be, so that none is needed."""
 Node = Callable[[Tensor, Tensor, str], Tensor]
 
 
@@ -25,6 +27,8 @@ def _install_pair(name: str, default: str, node: Node) -> None:
     """Tensor.__name__ and Tensor.__rname__ by one function of two tensors and a scope."""
 
     def forward(x: Tensor, y: Any) -> Any:
+        if y.__class__ is Tensor and default in _ONE_NODE:
+            return node(x, y, default)
         with name_scope(None, default, [x, y]) as scope:
             if isinstance(y, SparseTensor):
                 return NotImplemented

@@ -29,6 +29,13 @@ def apply_op(opdef: OpDef, args: list[Any], attrs: dict[str, Any], name: str | N
     if name is None:
         name = opdef.name
     scope = name[:-1] if name.endswith("/") else graph.unique_name(check_scope_name(name, at_root=not graph._name_stack))
+    usual = None if attrs else tuple([value.dtype if value.__class__ is Tensor else None for value in args])
+    if usual is not None and opdef.build_plan is not None and usual in opdef.build_plan:
+        known, types = opdef.build_plan[usual]
+        inputs = list(args)
+        if graph.building_function:
+            inputs = _captured(graph, scope, opdef, inputs, known)
+        return create_node(graph, opdef, inputs, known.copy(), types, scope)
     known = {}
     for key, value in attrs.items():
         attr = opdef.attrs.get(key)
@@ -53,9 +60,21 @@ def apply_op(opdef: OpDef, args: list[Any], attrs: dict[str, Any], name: str | N
                 return create_node(graph, opdef, inputs, known, output_dtypes(opdef, known), scope)
     else:
         known = check_attrs(opdef, known, scope, True)
+        if usual is not None:
+            _remember(opdef, usual, known)
         if graph.building_function:
             inputs = _captured(graph, scope, opdef, inputs, known)
     return create_node(graph, opdef, inputs, known, output_dtypes(opdef, known), scope)
+
+
+def _remember(opdef: OpDef, types: tuple[DType | None, ...], attrs: dict[str, Any]) -> None:
+    """Tensors of the same types as inputs give the same attributes and outputs, where no other attribute is given: most nodes of a graph are like
+    one before them. Lists are left out, since each node has its own."""
+    if not any(value.__class__ is list for value in attrs.values()):
+        plan = opdef.build_plan
+        if plan is None:
+            plan = opdef.build_plan = {}
+        plan[types] = attrs.copy(), output_dtypes(opdef, attrs)
 
 
 def _captured(graph: Any, scope: str, opdef: OpDef, inputs: list[Tensor], attrs: dict[str, Any]) -> list[Tensor]:
@@ -101,6 +120,10 @@ def _graph_for(args: list[Any]) -> Graph:
         return default
     first: Any = None
     for value in args:
+        if value.__class__ is Tensor and (first is None or value.op.graph is first.graph):  # nearly always
+            if first is None:
+                first = value
+            continue
         for item in value if value.__class__ in (list, tuple) else (value,):
             graph = item.op.graph if item.__class__ is Tensor else getattr(item, "graph", None) if hasattr(item, "_as_graph_element") else None
             if graph is None:

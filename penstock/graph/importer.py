@@ -197,7 +197,10 @@ def _drop_default_attrs(graph_def: Any, producer_op_list: Any) -> Any:
     return result
 
 
-_MADE_BY_THE_RUNTIME = frozenset(("_Region", "_SumOfProducts", "_SumOfProductsAndRows", "_MatMulColumns", "_LayerNorm", "_LayerNormGrad", "_LSTMSteps", "_LSTMTraining", "_LSTMTrainingGrad", "_ScaledBatchMatMul", "_SoftmaxGrad", "_AssignMul", "_AssignMulVariableOp", "_AssignSubRatio", "_AssignSubRatioVariableOp", "_SumOfDuplicates"))
+_MADE_BY_THE_RUNTIME = frozenset((
+    "_Region", "_SumOfProducts", "_SumOfProductsAndRows", "_MatMulColumns", "_LayerNorm", "_LayerNormGrad", "_LSTMSteps", "_LSTMTraining", "_LSTMTrainingGrad", "_ScaledBatchMatMul", "_SoftmaxGrad", "_AssignMul", "_AssignMulVariableOp", "_AssignSubRatio", "_AssignSubRatioVariableOp", "_SumOfDuplicates",
+    *(f"_SumAnd{kind}SparseApply{name}" for kind in ("", "Resource") for name in ("Adagrad", "Ftrl", "Momentum")),
+))
 
 
 class GraphReader:

@@ -118,7 +118,7 @@ class OpDef:
         self.errors: Any = ()
         self.expensive = False
         self.host_memory: frozenset[str] = frozenset()
-        self.build_plan: Any = None  # filled on first use by graph.build
+        self.build_plan: Any = None  # filled on first use by graph.apply
         self.kernel_plan: Any = None  # filled on first use by runtime.kernels
         # One plain output: the kernel's result is the value itself.
         self.plain_output = len(outputs) == 1 and not outputs[0].is_list

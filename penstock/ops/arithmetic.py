@@ -180,8 +180,8 @@ def floor_div_kernel(x: Any, y: Any) -> Any:
     if x.dtype.kind in "iu":
         _check_divisor(x, y)
         return floor_of_quotient(x, y)
-    z = true_divide(widen(x), widen(y))
-    return narrow(z if z.dtype.kind == "c" else np.floor(z), x.dtype)
+    z = true_divide(x, y)  # a narrow type's quotient is rounded first, as in TF
+    return z if z.dtype.kind == "c" else narrow(np.floor(widen(z)), x.dtype)
 
 
 def real_div_grad(g: Any, op: Any, dz: Any) -> list[Any]:
@@ -206,7 +206,9 @@ op("RealDiv(x: T, y: T) -> (z: T) [T: type in FLOATS|INTS|COMPLEX]",
 op("TruncateDiv(x: T, y: T) -> (z: T) [T: type in FLOATS|INTS|COMPLEX]",
    shape=broadcast, numpy=truncate_div_kernel, grad=no_gradients, samples=[*NONZERO, SPECIAL, SIGNS], errors=MISFITS)
 op("FloorDiv(x: T, y: T) -> (z: T) [T: type in FLOATS|INTS|COMPLEX]",
-   shape=broadcast, numpy=floor_div_kernel, grad=no_gradients, samples=[*NONZERO, SPECIAL, SIGNS], errors=MISFITS + BY_ZERO)
+   shape=broadcast, numpy=floor_div_kernel, grad=no_gradients,
+   samples=[*NONZERO, SPECIAL, SIGNS, dict(x=arr([93.4, 34.1, -18.45], dtype=np.float16), y=arr([-1.004, 0.3376, -0.00672], dtype=np.float16))],
+   errors=MISFITS + BY_ZERO)  # fmt: skip
 
 
 @binary
@@ -234,8 +236,12 @@ def _float_remainder(x: Any, y: Any) -> Any:
 
 
 def _floored_float_remainder(x: Any, y: Any) -> Any:
-    rest = _float_remainder(x, y)
-    return np.where(rest == 0, np.copysign(0 * y, y), np.where((rest < 0) ^ (y < 0), rest + y, rest))
+    """The rest with the divisor's sign; one that is zero keeps the dividend's, as in TF."""
+    return _with_sign_of(y, _float_remainder(x, y))
+
+
+def _with_sign_of(y: Any, rest: Any) -> Any:
+    return np.where((rest != 0) & ((rest < 0) ^ (y < 0)), rest + y, rest)
 
 
 def in_floats(formula: Any) -> Any:
@@ -262,7 +268,7 @@ def in_floats(formula: Any) -> Any:
 @in_doubles(lambda x, y: x - np.floor(x / y) * y)
 @binary
 def floored_remainder(x: Any, y: Any) -> Any:
-    return np.mod(x, y)
+    return np.mod(x, y) if x.dtype.kind in "iu" else _with_sign_of(y, np.fmod(x, y))
 
 
 @in_floats(_float_remainder)

@@ -7,6 +7,7 @@ may be raised as well (`deliver`): a round of a loop. Who presses Ctrl-C again, 
 
 from __future__ import annotations
 
+import _thread
 import importlib
 import os
 import signal
@@ -34,7 +35,7 @@ _since = 0.0  # when the first of them came
 _listeners: list[Callable[[], Any]] = []
 _handlers: dict[int, Any] = {}
 """What the signals were for before the outermost block; empty outside of one."""
-_main = threading.main_thread().ident
+_main = threading.main_thread().ident or 0
 
 
 def _after_fork() -> None:
@@ -157,12 +158,19 @@ class Postponed(Uninterrupted):
             numbers = list(dict(came))
             came.clear()
         super().__exit__(*error)
-        for number in numbers:
-            threading.Timer(LATER, signal.pthread_kill, (_main, number)).start()
+        if numbers:
+            # The last thing that happens here, and in C: a thread that begins, as `Timer.start` waits for, may send the signals before the hook is over.
+            _thread.start_new_thread(_send, (numbers,))
 
 
 LATER = 0.05
-"""Seconds: by then the hooks of others are over."""
+"""Seconds: by then the hooks of others, as far as they are written in Python, are over."""
+
+
+def _send(numbers: list[int]) -> None:
+    time.sleep(LATER)
+    for number in numbers:
+        signal.pthread_kill(_main, number)
 
 
 class Interruptible:

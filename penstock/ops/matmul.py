@@ -12,45 +12,12 @@ from penstock.errors import FailedPreconditionError, InvalidArgumentError
 from penstock.ops.broadcasting import conj
 from penstock.ops.declare import op, with_rank, with_rank_at_least
 from penstock.ops.kernels.numeric import NARROW, narrow, widen
-from penstock.ops.native import products
+from penstock.ops.kernels.products import product
 from penstock.ops.native.frames import share_out
 from penstock.ops.samples import empty, ints, normal
 from penstock.shapes import Dims, broadcast_dims, format_dims, merge_dim, merge_dims
 
 # -- MatMul -----------------------------------------------------------------------------------------------------------
-
-
-SMALL_PRODUCT = 1 << 13
-"""Multiplications up to which NumPy's own loop over integers is the quickest."""
-
-
-def product(x: Any, y: Any) -> Any:
-    """np.matmul, which has no BLAS for integers; there the sums are taken in float64 where that is exact."""
-    dtype = x.dtype
-    inner = x.shape[-1]
-    if dtype.kind not in "iu" or y.dtype != dtype or x.size * y.shape[-1] <= SMALL_PRODUCT or not y.size:
-        return np.matmul(x, y)
-    if _largest(x) * _largest(y) * inner < 1 << 53:
-        return np.matmul(x.astype(np.float64), y.astype(np.float64)).astype(np.int64).astype(dtype)
-    if x.ndim == y.ndim == 2 and products.can_multiply(dtype):
-        return products.multiply(x, y)
-    if dtype.itemsize > 4 or inner > 1 << 20:
-        return np.matmul(x, y)
-    # Modulo 2**32 the product of the upper halves does not count.
-    (low_x, high_x), (low_y, high_y) = _halves(x), _halves(y)
-    low = np.matmul(low_x, low_y).astype(np.int64)
-    high = (np.matmul(low_x, high_y) + np.matmul(high_x, low_y)).astype(np.int64)
-    return (low + (high << 16)).astype(dtype)
-
-
-def _largest(x: Any) -> int:
-    return max(int(x.max()), -int(x.min()))
-
-
-def _halves(x: Any) -> tuple[Any, Any]:
-    """Lower and upper 16 bits, as float64."""
-    wide = x.astype(np.int64)
-    return (wide & 0xFFFF).astype(np.float64), ((wide >> 16) & 0xFFFF).astype(np.float64)
 
 
 def matmul_kernel(a: Any, b: Any, *, transpose_a: bool, transpose_b: bool) -> Any:

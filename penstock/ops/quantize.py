@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,8 @@ import numpy as np
 from penstock.errors import InvalidArgumentError
 from penstock.graph.ir import Dims
 from penstock.ops.declare import NOT_DIFFERENTIABLE, op, same_as, with_rank
+from penstock.ops.native.numbered import NumberedLoop
+from penstock.ops.native.vectors import Vec
 from penstock.ops.samples import arr, empty, normal
 from penstock.shapes import format_dims, merge_dim
 
@@ -37,9 +40,22 @@ def fake_quantised(x: Any, low: Any, high: Any, num_bits: int, narrow_range: boo
     start, stop, step = nudged(low, high, num_bits, narrow_range)
     inverse = _F(1) / step
     zero = np.floor(-start * inverse + _F(0.5))
+    nothing = (low == 0) & (high == 0)
+    if not np.ndim(start) and not nothing:
+        result = _FAKE.run(x, (start, stop, inverse, zero, step))
+        if result is not None:
+            return result
     clamped = np.minimum(np.maximum(x, start), stop)
     result = np.floor((clamped - start) * inverse - zero + _F(0.5)) * step
-    return np.where((low == 0) & (high == 0), _F(0), result).astype(_F)
+    return np.where(nothing, _F(0), result).astype(_F)
+
+
+def _fake(x: Vec, start: Vec, stop: Vec, inverse: Vec, zero: Vec, step: Vec) -> Vec:
+    clamped = stop.op("min", start.op("max", x))  # in this order what is NaN stays so
+    return np.floor((clamped - start) * inverse - zero + 0.5) * step
+
+
+_FAKE = NumberedLoop(_fake, 5)
 
 
 def _gradient(dy: Any, x: Any, low: Any, high: Any, num_bits: int, narrow_range: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -205,9 +221,20 @@ def _one_range(x: np.ndarray, low: Any, high: Any, *, given: bool, signed: bool,
     else:
         scale, step = from_high, high / largest
         low = smallest * step
+    found = _TO_STEPS[mode].run(x, (low, high, scale, step) if given else (-np.inf, np.inf, scale, step))
+    if found is not None:
+        return found
     if given:
         x = np.minimum(np.maximum(x, low), high)
     return (_round(x * kind(scale), mode) * kind(step)).astype(kind)
+
+
+def _to_steps(round: Callable[[Vec], Vec]) -> NumberedLoop:
+    # In this order of minimum and maximum what is NaN stays so.
+    return NumberedLoop(lambda x, low, high, scale, step: round(high.op("min", low.op("max", x)) * scale) * step, 4)
+
+
+_TO_STEPS = {b"HALF_TO_EVEN": _to_steps(np.rint), b"HALF_UP": _to_steps(lambda x: np.floor(x + 0.5))}
 
 
 def quantize_and_dequantize(x: Any, low: Any, high: Any, *, given: bool, signed: bool, bits: int, narrow: bool, mode: bytes, axis: int) -> np.ndarray:

@@ -40,6 +40,15 @@ def _accumulated(ufunc: Any, x: np.ndarray, axis: int) -> np.ndarray:
     return result.reshape(x.shape)
 
 
+def _log_sums(ufunc: Any, x: np.ndarray, axis: int) -> np.ndarray:
+    """Running logarithms of sums of exponentials. Behind two infinities there is NaN, as in TensorFlow, which subtracts one from the other."""
+    result = _accumulated(ufunc, x, axis)
+    infinite = x == np.inf
+    if infinite.any():
+        result[np.cumsum(infinite, axis) > 1] = np.nan
+    return result
+
+
 LANES = 16
 """Lines that are taken together, at least: numbers of a vector."""
 PART = 1 << 20
@@ -117,6 +126,7 @@ def _by_numpy(ufunc: Any, x: np.ndarray, axis: int) -> np.ndarray:
 
 def scan(ufunc: Any, identity: float) -> Any:
     """A kernel that accumulates along an axis; `exclusive` leaves an element out of its own result."""
+    accumulated = _log_sums if ufunc is np.logaddexp else _accumulated
 
     def kernel(x: Any, axis: Any, *, exclusive: bool, reverse: bool) -> Any:
         if axis.ndim:
@@ -130,9 +140,9 @@ def scan(ufunc: Any, identity: float) -> Any:
             result = np.empty(x.shape, dtype=wide.dtype)
             front = (slice(None),) * (a % rank)
             result[(*front, slice(0, 1))] = identity
-            result[(*front, slice(1, None))] = _accumulated(ufunc, source[(*front, slice(None, -1))], a % rank)
+            result[(*front, slice(1, None))] = accumulated(ufunc, source[(*front, slice(None, -1))], a % rank)
         else:
-            result = _accumulated(ufunc, source, a % rank)
+            result = accumulated(ufunc, source, a % rank)
         if reverse:
             result = np.flip(result, a)
         return narrow(result, x.dtype) if x.dtype in NARROW else result

@@ -22,6 +22,7 @@ from penstock.ops.kernels.segments import (
     reduce_sorted,
 )
 from penstock.ops.native import occurrences
+from penstock.ops.native.duplicates import sums_by_number
 from penstock.ops.samples import arr, empty, ints, normal
 from penstock.ops.sorting import first_occurrences
 from penstock.shapes import Dims, format_dims, merge_dim
@@ -311,6 +312,9 @@ def sum_of_duplicates_kernel(values: Any, indices: Any) -> tuple[np.ndarray, np.
         raise InvalidArgumentError("unique expects a 1D vector.")
     if values.shape[:1] != indices.shape:
         raise InvalidArgumentError(f"data.shape = {format_dims(values.shape)} does not start with segment_ids.shape = {format_dims(indices.shape)}")
+    summed = sums_by_number(values, indices)
+    if summed is not None:
+        return summed[0], summed[1].astype(indices.dtype, copy=False)
     rows = widen(values)
     found = occurrences.first_occurrences(indices)
     if indices.size > FEW_ROWS or found is not None:

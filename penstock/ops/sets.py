@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,6 +18,15 @@ from penstock.shapes import format_dims, merge_dims
 Groups = dict[int, set]
 """Sets by the number of their row, in row-major order."""
 
+
+class Members(NamedTuple):
+    """The members of sets, the number of the row that each belongs to, and the shape of the rows' coordinates."""
+
+    rows: np.ndarray
+    values: np.ndarray
+    shape: tuple[int, ...]
+
+
 _OPERATIONS = {
     b"a-b": lambda a, b: a - b,
     b"b-a": lambda a, b: b - a,
@@ -26,63 +35,101 @@ _OPERATIONS = {
 }
 
 
-def dense_groups(x: np.ndarray) -> tuple[Groups, tuple[int, ...]]:
-    """The set in each row, by the row's number, and the shape of the rows' coordinates."""
+def dense_members(x: np.ndarray) -> Members:
     if x.ndim < 2:
         raise InvalidArgumentError(f"Shape {format_dims(x.shape)} has rank {x.ndim} < 2")
-    rows = x.reshape(math.prod(x.shape[:-1]), x.shape[-1]).tolist()
-    return dict(enumerate(map(set, rows))), x.shape[:-1]
+    return Members(np.repeat(np.arange(math.prod(x.shape[:-1])), x.shape[-1]), x.reshape(-1), x.shape[:-1])
 
 
-def sparse_groups(indices: Any, values: Any, shape: Any, validate: bool) -> tuple[Groups, tuple[int, ...]]:
+def sparse_members(indices: Any, values: Any, shape: Any, validate: bool) -> Members:
     check_sparse(indices, values, shape)
     if shape.size < 2:
         raise InvalidArgumentError(f"Shape {format_dims(tuple(shape.tolist()))} has rank {shape.size} < 2")
     sizes = shape.tolist()
     if validate:
         check_in_order(indices, sizes)
-    rows = keys_of(indices, sizes[:-1])
-    if not validate:
+    return Members(keys_of(indices, sizes[:-1]), values, tuple(sizes[:-1]))
+
+
+def groups_of(members: Members) -> Groups:
+    rows, values, _ = members
+    if (rows[1:] < rows[:-1]).any():
         order = np.argsort(rows, kind="stable")
         rows, values = rows[order], values[order]
-    starts = np.flatnonzero(np.append(True, rows[1:] != rows[:-1])).tolist() if len(rows) else []
-    members = values.tolist()
-    ends = [*starts, len(members)][1:]
-    groups = {row: set(members[a:b]) for row, a, b in zip(rows[starts].tolist(), starts, ends, strict=True)}
-    return groups, tuple(sizes[:-1])
+    starts = _starts(rows).tolist()
+    each = values.tolist()
+    return {row: set(each[a:b]) for row, a, b in zip(rows[starts].tolist(), starts, [*starts, len(each)][1:], strict=True)}
 
 
-def _combine(a: tuple[Groups, tuple], b: tuple[Groups, tuple], operation: bytes, dtype: np.dtype) -> list:
+def _starts(rows: np.ndarray) -> np.ndarray:
+    """Where rows begin, in numbers of rows that do not decrease."""
+    return np.flatnonzero(np.append(True, rows[1:] != rows[:-1])) if len(rows) else np.zeros(0, np.int64)
+
+
+def _combine(a: Members, b: Members, operation: bytes, dtype: np.dtype) -> list:
     function = _OPERATIONS.get(operation.lower())
     if function is None:
         raise InvalidArgumentError(f"Invalid set_operation {operation.decode(errors='replace')}.")
-    if a[1] != b[1]:
-        raise InvalidArgumentError(f"Mismatched shapes {format_dims(a[1])} vs {format_dims(b[1])}")
+    if a.shape != b.shape:
+        raise InvalidArgumentError(f"Mismatched shapes {format_dims(a.shape)} vs {format_dims(b.shape)}")
+    found = _combine_integers(a, b, operation.lower()) if dtype.kind != "O" else None
+    if found is not None:
+        return _sparse(*found, a.shape, dtype)
     nothing: set = set()
-    first, second = a[0].get, b[0].get
-    rows = sorted({*a[0], *b[0]})
-    results = [sorted(function(first(row, nothing), second(row, nothing))) for row in rows]
+    first, second = groups_of(a), groups_of(b)
+    rows = sorted({*first, *second})
+    results = [sorted(function(first.get(row, nothing), second.get(row, nothing))) for row in rows]
     lengths = np.fromiter(map(len, results), np.int64, len(results))
-    values = list(itertools.chain.from_iterable(results))
-    indices = np.empty((len(values), len(a[1]) + 1), np.int64)
-    indices[:, :-1] = coordinates(np.repeat(np.array(rows, np.int64), lengths), a[1])
-    indices[:, -1] = np.arange(len(values)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-    result = np.empty(len(values), dtype)
+    return _sparse(np.repeat(np.array(rows, np.int64), lengths), list(itertools.chain.from_iterable(results)), a.shape, dtype)
+
+
+def _combine_integers(a: Members, b: Members, operation: bytes) -> tuple[np.ndarray, np.ndarray] | None:
+    """Rows and members of the result, by sorting one number for each member: its row, its value, and whose it is. None if that takes more than 64 bits."""
+    rows = np.concatenate([a.rows, b.rows])
+    values = np.concatenate([a.values, b.values]).astype(np.int64)
+    count = math.prod(a.shape)
+    if not rows.size:
+        return rows, values
+    low, high = int(values.min()), int(values.max())
+    bits = (high - low).bit_length()
+    if 2 * count << bits >= 1 << 63 or int(rows.min()) < 0 or int(rows.max()) >= count:
+        return None
+    keys = ((rows << bits) + (values - low)) << 1
+    keys[len(a.rows) :] += 1
+    in_order = all((part[1:] >= part[:-1]).all() for part in (keys[: len(a.rows)], keys[len(a.rows) :]))
+    keys.sort(kind="stable" if in_order else None)  # which then only merges them
+    keys = keys[np.append(True, keys[1:] != keys[:-1])]
+    member, of_b = keys >> 1, (keys & 1).astype(bool)
+    in_both = member[1:] == member[:-1]  # where that of `a` stands; that of `b` follows
+    first, second = np.append(in_both, False), np.append(False, in_both)
+    keep = {b"union": ~second, b"intersection": first, b"a-b": ~(of_b | first), b"b-a": of_b & ~second}[operation]
+    kept = member[keep]
+    return kept >> bits, (kept & (1 << bits) - 1) + low
+
+
+def _sparse(rows: np.ndarray, values: Any, shape: tuple[int, ...], dtype: np.dtype) -> list:
+    """indices, values and shape of members in the order of their rows."""
+    starts = _starts(rows)
+    lengths = np.diff(np.append(starts, len(rows)))
+    indices = np.empty((len(rows), len(shape) + 1), np.int64)
+    indices[:, :-1] = coordinates(rows, shape) if len(shape) > 1 else rows[:, np.newaxis]
+    indices[:, -1] = np.arange(len(rows)) - np.repeat(starts, lengths)
+    result = np.empty(len(rows), dtype)
     result[:] = values
-    return [indices, result, np.array([*a[1], lengths.max(initial=0)], np.int64)]
+    return [indices, result, np.array([*shape, lengths.max(initial=0)], np.int64)]
 
 
 def dense_dense_kernel(a: Any, b: Any, *, set_operation: bytes) -> list:
-    return _combine(dense_groups(a), dense_groups(b), set_operation, a.dtype)
+    return _combine(dense_members(a), dense_members(b), set_operation, a.dtype)
 
 
 def dense_sparse_kernel(a: Any, bi: Any, bv: Any, bs: Any, *, set_operation: bytes, validate_indices: bool) -> list:
-    return _combine(dense_groups(a), sparse_groups(bi, bv, bs, validate_indices), set_operation, a.dtype)
+    return _combine(dense_members(a), sparse_members(bi, bv, bs, validate_indices), set_operation, a.dtype)
 
 
 def sparse_sparse_kernel(ai: Any, av: Any, ash: Any, bi: Any, bv: Any, bs: Any, *, set_operation: bytes, validate_indices: bool) -> list:
     return _combine(
-        sparse_groups(ai, av, ash, validate_indices), sparse_groups(bi, bv, bs, validate_indices), set_operation, av.dtype
+        sparse_members(ai, av, ash, validate_indices), sparse_members(bi, bv, bs, validate_indices), set_operation, av.dtype
     )
 
 
@@ -113,8 +160,9 @@ def sparse_sparse_shape(c: Any) -> list[Dims]:
 
 
 def size_kernel(indices: Any, values: Any, shape: Any, *, validate_indices: bool) -> np.ndarray:
-    groups, sizes = sparse_groups(indices, values, shape, validate_indices)
-    result = np.zeros(sizes, np.int32)
+    members = sparse_members(indices, values, shape, validate_indices)
+    groups = groups_of(members)
+    result = np.zeros(members.shape, np.int32)
     if groups:
         result.reshape(-1)[list(groups)] = list(map(len, groups.values()))
     return result

@@ -11,6 +11,7 @@ from penstock.errors import InvalidArgumentError
 from penstock.graph.ir import Dims
 from penstock.graph.opdef import MISSING
 from penstock.ops.declare import NOT_DIFFERENTIABLE, op, unknown
+from penstock.ops.kernels.rows import put_rows
 from penstock.ops.kernels.sparse import (
     add_at,
     check_sparse,
@@ -245,21 +246,25 @@ def fill_empty_rows_kernel(indices: Any, values: Any, shape: Any, default: Any, 
     rows, n = int(shape[0]), len(indices)
     if rows == 0 and n:
         raise InvalidArgumentError(f"Received SparseTensor with dense_shape[0] = 0 but indices.shape[0] = {n}")
-    for i, row in enumerate(indices[:, 0].tolist()):
-        if row < 0:
-            raise InvalidArgumentError(f"indices({i}, 0) is invalid: {row} < 0")
-        if row >= rows:
-            raise InvalidArgumentError(f"indices({i}, 0) is invalid: {row} >= {rows}")
-    counts = np.bincount(indices[:, 0], minlength=rows)
-    missing = np.flatnonzero(counts == 0)
-    extra = np.zeros((len(missing), indices.shape[1]), np.int64)
-    extra[:, 0] = missing
-    fill = np.full(len(missing), np.asarray(default)[()], T.np)
-    joined, all_values = np.concatenate([indices, extra]), np.concatenate([values, fill])
-    order = np.argsort(joined[:, 0], kind="stable")
-    back = np.empty(len(order), np.int64)
-    back[order] = np.arange(len(order))
-    return [joined[order], all_values[order], counts == 0, back[:n]]
+    row = np.ascontiguousarray(indices[:, 0])
+    if n and (int(row.min()) < 0 or int(row.max()) >= rows):
+        i = int(np.flatnonzero((row < 0) | (row >= rows))[0])
+        raise InvalidArgumentError(f"indices({i}, 0) is invalid: {row[i]} " + ("< 0" if row[i] < 0 else f">= {rows}"))
+    counts = np.bincount(row, minlength=rows)
+    is_empty = counts == 0
+    # Every entry moves behind the empty rows before its own; if they are not in the order of their rows, behind the entries of those, too.
+    before = np.cumsum(is_empty)
+    missing = np.flatnonzero(is_empty)
+    back = np.arange(n)
+    if (row[1:] < row[:-1]).any():
+        back[np.argsort(row, kind="stable")] = np.arange(n)
+    back += before.take(row)
+    new = np.cumsum(counts).take(missing) + before.take(missing) - 1
+    places, all_values = np.zeros((n + len(missing), indices.shape[1]), np.int64), np.empty(n + len(missing), values.dtype)
+    put_rows(places, back, indices)
+    all_values[back] = values
+    places[new, 0], all_values[new] = missing, np.asarray(default)[()]
+    return [places, all_values, is_empty, back]
 
 
 def fill_empty_rows_grad(g: Any, op: Any, _: Any, dvalues: Any, *rest: Any) -> list:

@@ -21,6 +21,7 @@ from penstock.ops.declare import NOT_DIFFERENTIABLE, axes_of, op, same_as, with_
 from penstock.ops.kernels.numerals import read_numbers
 from penstock.ops.kernels.regex import compile_re2, decoded, replace_all
 from penstock.ops.kernels.texts import dtype_text
+from penstock.ops.native import texts
 from penstock.ops.samples import arr, bools, normal, strings
 from penstock.shapes import format_dims, merge_dims
 
@@ -331,13 +332,16 @@ def split_like_python(text: bytes, sep: bytes, maxsplit: int) -> list[bytes]:
 
 def _ragged(rows: list[list[bytes]]) -> list[np.ndarray]:
     """indices, values and shape of the sparse matrix of these rows."""
-    lengths = np.fromiter(map(len, rows), np.int64, len(rows))
-    total = int(lengths.sum())
+    return _sparse_rows(list(itertools.chain.from_iterable(rows)), np.fromiter(map(len, rows), np.int64, len(rows)))
+
+
+def _sparse_rows(pieces: list[bytes], lengths: np.ndarray) -> list[np.ndarray]:
+    """The same for the pieces of all rows, and how many each has."""
+    total = len(pieces)
     indices = np.empty((total, 2), np.int64)
-    indices[:, 0] = np.repeat(np.arange(len(rows)), lengths)
+    indices[:, 0] = np.repeat(np.arange(len(lengths)), lengths)
     indices[:, 1] = np.arange(total) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-    values = string_array(list(itertools.chain.from_iterable(rows)), (total,))
-    return [indices, values, np.array([len(rows), int(lengths.max()) if len(rows) else 0], np.int64)]
+    return [indices, string_array(pieces, (total,)), np.array([len(lengths), int(lengths.max()) if len(lengths) else 0], np.int64)]
 
 
 def string_split_kernel(x: np.ndarray, delimiter: np.ndarray, *, skip_empty: bool) -> list[np.ndarray]:
@@ -345,7 +349,28 @@ def string_split_kernel(x: np.ndarray, delimiter: np.ndarray, *, skip_empty: boo
         raise InvalidArgumentError(f"input must be a vector, got shape: {format_dims(x.shape)}")
     if delimiter.ndim > 1 or (delimiter.ndim == 1 and delimiter.size != 1):
         raise InvalidArgumentError(f"delimiter must be a scalar, got shape: {format_dims(delimiter.shape)}")
-    return _ragged([split_at_any(v, delimiter.item(), skip_empty) for v in x.tolist()])
+    values, at = x.tolist(), delimiter.item()
+    if len(at) == 1 and len(values) >= _MANY and all(values):
+        found = _split_together(values, at, skip_empty)
+        if found is not None:
+            return found
+    return _ragged([split_at_any(v, at, skip_empty) for v in values])
+
+
+_MANY = 64
+"""Strings from which on all are split together."""
+
+
+def _split_together(values: list[bytes], at: bytes, skip_empty: bool) -> list[np.ndarray] | None:
+    """`_ragged` of strings that are split at one letter, none of them empty; None if empty pieces have to go."""
+    whole = at.join(values)
+    cuts = np.frombuffer(whole, np.uint8) == at[0]
+    if skip_empty and (cuts[0] or cuts[-1] or (cuts[1:] & cuts[:-1]).any()):
+        return None
+    sizes = length_kernel(string_array(values, len(values)), unit=b"BYTE").astype(np.int64) + 1
+    lengths = np.add.reduceat(cuts, np.cumsum(sizes) - sizes, dtype=np.int64)
+    lengths[-1] += 1  # all others end with the letter that joins them to the next one
+    return _sparse_rows(whole.split(at), lengths)
 
 
 def string_split_v2_kernel(x: np.ndarray, sep: np.ndarray, *, maxsplit: int) -> list[np.ndarray]:
@@ -421,8 +446,11 @@ def _starts(s: bytes) -> list[int]:
 
 
 def length_kernel(x: np.ndarray, *, unit: bytes) -> np.ndarray:
+    found = texts.lengths(x)
     if unit == b"BYTE":
-        return each_number(len, x, np.int32)
+        return each_number(len, x, np.int32) if found is None else found
+    if found is not None and b"".join(x.ravel().tolist()).isascii():
+        return found
     return each_number(lambda s: len(s) if s.isascii() else len(_starts(s)), x, np.int32)
 
 
@@ -461,9 +489,8 @@ def substr_kernel(x: np.ndarray, pos: Any, length: Any, *, unit: bytes) -> np.nd
     if unit == b"BYTE" and not pos.ndim and pos >= 0:
         begin, length = int(pos), int(length)
         part = slice(begin, begin + length if length >= 0 else None)
-        texts = values.ravel().tolist()
-        if not texts or len(min(texts, key=len)) >= begin:
-            return string_array([s[part] for s in texts], values.shape)
+        if not x.size or int(length_kernel(x, unit=unit).min()) >= begin:
+            return string_array([s[part] for s in x.ravel().tolist()], x.shape)
     cut = _cut_bytes if unit == b"BYTE" else _cut_characters
     rows = zip(values.ravel().tolist(), starts.ravel().tolist(), lengths.ravel().tolist(), strict=True)
     return string_array([cut(s, p, n, i) for i, (s, p, n) in enumerate(rows)], values.shape)

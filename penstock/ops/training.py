@@ -1,7 +1,8 @@
 """Training ops: TF's optimizers as one op per variable, dense and sparse, for reference and resource variables.
 
 Each line of the table below declares up to four ops: `ApplyX`, `ResourceApplyX`, `SparseApplyX`, `ResourceSparseApplyX`.
-They write in place where nobody else looks (see `ops.resources`); sparse ones touch only the rows that are named.
+They write in place where nobody else looks (see `ops.resources`); sparse ones touch only the rows that are named. A row may be named twice; TF's optimizers
+sum the gradients of such a row before. `_SumAndSparseApplyX` does both (`pipeline.optimise.duplicates` makes them).
 """
 
 from __future__ import annotations
@@ -17,9 +18,11 @@ from penstock.graph.ir import Dims
 from penstock.ops.declare import NOT_DIFFERENTIABLE, op
 from penstock.ops.kernels import optimizers as f
 from penstock.ops.kernels.rows import are_in_range, passes, put_rows
+from penstock.ops.native.duplicates import sums_by_number
 from penstock.ops.native.updates import Updates, updates
 from penstock.ops.resource_variables import find_variable
 from penstock.ops.resources import Owned, Ref, acquire, release
+from penstock.ops.segment import sum_of_duplicates_kernel
 from penstock.shapes import format_dims, merge_dims
 
 _TILE = 1 << 15  # elements: a tile of every array involved stays in the cache while the formula runs over it
@@ -82,38 +85,61 @@ class Together:
     through them from `start` on, and says at which one it stopped. That is none for a loop in machine code; its own kernel will see to it, and to what may be
     wrong."""
 
-    def __init__(self, loops: Updates, at: int, attrs: dict[str, Any]) -> None:
-        self._loops, self._at, self._attrs = loops, at, attrs
+    def __init__(self, loops: Updates, slots: int, at: int, of_sums: bool, attrs: dict[str, Any]) -> None:
+        self._slots, self._at, self._attrs = slots, at, attrs
+        self._prepare, self._update = (loops.of_rows, _update_by_sums) if of_sums else (loops.of, _update_by_gradient)
 
     def __call__(self, rows: Sequence[tuple], numbers: list[Any], start: int = 0) -> int:
-        run = self._loops.of([*numbers[: self._at], None, *numbers[self._at :]], self._attrs) if all(n.shape == () for n in numbers) else None
+        run = self._prepare([*numbers[: self._at], None, *numbers[self._at :]], self._attrs) if all(n.shape == () for n in numbers) else None
         if run is None:
             return start
+        slots, update = self._slots, self._update
         for i in range(start, len(rows)):
-            *refs, gradient = rows[i]
+            row = rows[i]
+            refs = row[:slots]
             try:
                 arrays = acquire(refs)
             except FailedPreconditionError:  # which the kernel will raise again
                 return i
             try:
-                if not run(arrays, gradient):
+                if not update(run, arrays, *row[slots:]):
                     return i
             finally:
                 release(refs, arrays)
         return len(rows)
 
 
-_TOGETHER: dict[str, tuple[Updates, int, int]] = {}
-"""Of dense updates of reference variables: the loops, how many variables there are, and where the gradient stands behind them."""
+def _update_by_gradient(run: Callable[..., bool], arrays: list[np.ndarray], gradient: Any) -> bool:
+    return run(arrays, gradient)
 
 
-def together(op_type: str, attrs: dict[str, Any]) -> tuple[Together, int, int] | None:
-    """What updates several variables at once by an op, how many variables that takes, and the gradient's place among the inputs."""
+def _update_by_sums(run: Callable[..., bool], arrays: list[np.ndarray], gradient: Any, indices: Any) -> bool:
+    found = _sums(arrays[0], gradient, indices)
+    return found is not None and run(arrays, found[1], found[0])
+
+
+def _sums(var: np.ndarray, gradient: Any, indices: Any) -> tuple[np.ndarray, np.ndarray] | None:
+    """Sums of the rows of a gradient by their index, and the indices, all within the variable; None if the loop does not do it, or something is wrong."""
+    if gradient.__class__ is not np.ndarray or indices.__class__ is not np.ndarray or indices.ndim != 1 or not indices.size:
+        return None
+    shape = gradient.shape
+    if not shape or shape[0] != indices.size or shape[1:] != var.shape[1:]:
+        return None
+    return sums_by_number(gradient, indices, len(var))
+
+
+_TOGETHER: dict[str, tuple[Updates, int, tuple[int, ...]]] = {}
+"""Of updates of reference variables: the loops, how many variables there are, and where the gradient stands behind them, and its indices if there are any."""
+
+
+def together(op_type: str, attrs: dict[str, Any]) -> tuple[Together, int, tuple[int, ...]] | None:
+    """What updates several variables at once by an op, how many variables that takes, and the places of the gradient and its indices among the inputs."""
     found = _TOGETHER.get(op_type)
     if found is None:
         return None
     loops, slots, at = found
-    return Together(loops, at, {name: attrs[name] for name in ("use_nesterov", "update_slots", "multiply_linear_by_lr") if name in attrs}), slots, slots + at
+    told = {name: attrs[name] for name in ("use_nesterov", "update_slots", "multiply_linear_by_lr") if name in attrs}
+    return Together(loops, slots, at[0], len(at) > 1, told), slots, tuple(slots + i for i in at)
 
 
 def _tiled(formula: Callable[..., None], arrays: list[np.ndarray], rest: tuple, at: int, attrs: dict[str, Any]) -> None:
@@ -126,8 +152,8 @@ def _tiled(formula: Callable[..., None], arrays: list[np.ndarray], rest: tuple, 
         formula(*[a[tile] for a in flat], *scalars, **attrs)
 
 
-def _sparse(formula: Callable[..., None], names: list[str], slots: int, loops: Updates | None) -> Callable[..., None]:
-    """Runs `formula` over the rows that `indices` names, in order."""
+def _sparse(formula: Callable[..., None], names: list[str], slots: int, loops: Updates | None, of_sums: bool = False) -> Callable[..., None]:
+    """Runs `formula` over the rows that `indices` names, in order. `of_sums`: once for each, with the sum of its rows of the gradient."""
     at = next(i for i, name in enumerate(names) if name in _GRADIENTS) - slots
     at_indices = names.index("indices") - slots
     numbers = [i for i in range(len(names) - slots) if i not in (at, at_indices)]
@@ -144,6 +170,11 @@ def _sparse(formula: Callable[..., None], names: list[str], slots: int, loops: U
             for i in numbers:
                 if rest[i].shape:
                     _check(names, arrays, rest, slots, sparse=True)
+            found = _sums(var, gradient, indices) if of_sums and shape else None
+            if found is not None:
+                gradient, indices = found
+            elif of_sums:
+                gradient, indices = sum_of_duplicates_kernel(gradient, indices)
             if var.ndim < 1:
                 raise InvalidArgumentError("var must be at least 1 dimensional")
             if indices.ndim != 1:
@@ -155,11 +186,12 @@ def _sparse(formula: Callable[..., None], names: list[str], slots: int, loops: U
                     (i for i in range(1, var.ndim) if i >= gradient.ndim or gradient.shape[i] != var.shape[i]), var.ndim
                 )
                 raise InvalidArgumentError(f"var and grad must match in dimension {axis}")
-            if not are_in_range(indices, var.shape[0]):
+            if found is None and not are_in_range(indices, var.shape[0]):
                 bad = np.flatnonzero((indices < 0) | (indices >= var.shape[0]))
                 raise InvalidArgumentError(f"Index {indices[bad[0]]} at offset {bad[0]} in indices is out of range")
             scalars = [v for i, v in enumerate(rest) if i != at_indices]
             position = at - (at > at_indices)
+            scalars[position] = gradient
             if loops is not None and indices.size and loops.rows(arrays, indices, scalars, attrs):
                 return
             for which in passes(indices):
@@ -240,21 +272,28 @@ def _declare(
     names, slots = held + given, len(held)
     wanted = tuple(p.name for p in inspect.signature(formula).parameters.values() if p.kind is p.KEYWORD_ONLY)
     loops = updates(formula)
-    update = (_sparse if sparse else _dense)(formula, names, slots, loops)
-    if loops is not None and not sparse and "ref" in kinds:
-        _TOGETHER[name] = loops, slots, next(i for i, each in enumerate(given) if each in _GRADIENTS)
-    kernels = _kernels(update, slots, wanted)
+    kernels = _kernels((_sparse if sparse else _dense)(formula, names, slots, loops), slots, wanted)
+    of_sums = None
+    at = tuple(i for i, each in enumerate(given) if each in (*_GRADIENTS, "indices"))
+    if loops is not None and sparse:
+        of_sums = _kernels(_sparse(formula, names, slots, loops, of_sums=True), slots, wanted)
+        if "ref" in kinds:
+            _TOGETHER[f"_SumAnd{name}"] = loops, slots, at
+    elif loops is not None and "ref" in kinds:
+        _TOGETHER[name] = loops, slots, at
     types = {"global_step": "int64", "indices": "Tindices"}
     rest = ", ".join(f"{a}: {types.get(a, 'T')}" for a in given)
     index = " Tindices: type in {int32, int64};" if sparse else ""
-    for kind, kernel in zip(("ref", "resource"), kernels, strict=True):
+    for kind, kernel, summing in zip(("ref", "resource"), kernels, of_sums or (None, None), strict=True):
         if kind not in kinds.split():
             continue
         is_resource = kind == "resource"
         head = ", ".join(f"{v}: {'resource' if is_resource else 'ref T'}" for v in held)
-        op(f"{'Resource' if is_resource else ''}{name}({head}, {rest}) -> ({'' if is_resource else 'out: ref T'})"
-           f" [T: type in NUMBERS;{index} use_locking: bool = false{attrs}]{' stateful' if is_resource else ''}",
-           shape=_shape_rule(names, slots, sparse, is_resource), numpy=kernel, grad=NOT_DIFFERENTIABLE)  # fmt: skip
+        for prefix, function in (("", kernel), ("_SumAnd", summing)):
+            if function is not None:
+                op(f"{prefix}{'Resource' if is_resource else ''}{name}({head}, {rest}) -> ({'' if is_resource else 'out: ref T'})"
+                   f" [T: type in NUMBERS;{index} use_locking: bool = false{attrs}]{' stateful' if is_resource else ''}",
+                   shape=_shape_rule(names, slots, sparse, is_resource), numpy=function, grad=NOT_DIFFERENTIABLE)  # fmt: skip
 
 
 _NESTEROV = "; use_nesterov: bool = false"

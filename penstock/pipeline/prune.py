@@ -70,8 +70,8 @@ def prune(
                 arg_of[to.op] = source.op
     new = copier.wire()
     for op, clone in copier.ops.items():
-        # A control edge from a fed placeholder is met by its feed.
-        add_controls(clone, [arg_of[c] for c in op.control_inputs if c in arg_of])
+        if op.control_inputs:  # an edge from a fed placeholder is met by its feed
+            add_controls(clone, [arg_of[c] for c in op.control_inputs if c in arg_of])
         if op.type in ("VariableV2", "Variable") and any(_reshapes(reader) for reader in op.outputs[0]._consumers or ()):
             clone.outputs[0].dims = None  # its shape is only what it was declared with
     if connected:
@@ -145,19 +145,16 @@ def _reachable(fetched: list[Tensor], targets: list[Operation], fed: dict[Tensor
             stack.append(op)
     for tensor in fetched:
         want(tensor)
-    plain = not fed and not connected
     joined = {t.op: t for t in connected if t.op.type in ("Placeholder", "PlaceholderV2")}
     fed_placeholders = {t.op for t in fed if t.op.type in ("Placeholder", "PlaceholderV2")}
     while stack:
         op = stack.pop()
         for tensor in op.inputs:
-            if plain:
-                source = tensor.op
-                if source not in keep:
-                    keep.add(source)
-                    stack.append(source)
-            else:
+            if connected:
                 want(tensor)
+            elif tensor not in fed and (source := tensor.op) not in keep:  # the same, without a call
+                keep.add(source)
+                stack.append(source)
         for control in op.control_inputs:
             if control in joined:
                 want(joined[control])

@@ -30,7 +30,7 @@ _CONSTANTS = ("Const", "HostConst")
 _SOURCES = ("_Arg", "_DeviceArg")
 _APART = frozenset((*_SOURCES, "_Retval", "_DeviceRetval", "TemporaryVariable", "DestroyTemporaryVariable", "NoOp", "ControlTrigger", "LoopCond"))
 _HARMLESS = (
-    "Assign", "ReadVariable", "_ReadVariable", "VarHandle", "_VarHandle", "VarIs", "Variable", "IsVariable", "Apply", "SparseApply", "Scatter", "ResourceApply",
+    "Assign", "ReadVariable", "_ReadVariable", "VarHandle", "_VarHandle", "VarIs", "Variable", "IsVariable", "Apply", "SparseApply", "_SumAnd", "Scatter", "ResourceApply",
     "ResourceSparseApply", "ResourceScatter", "ResourceGather", "ResourceStrided", "StridedSliceAssign", "CountUpTo", "ResourceCountUpTo", "Random", "Truncated", "Multinomial",
     "Parameterized", "Stateful", "TensorArray", "Stack", "Assert", "Print", "CheckNumerics", "Lookup", "TensorList", "EmptyTensorList", "Identity", "Snapshot",
 )  # fmt: skip

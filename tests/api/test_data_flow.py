@@ -7,6 +7,7 @@ import pytest
 
 import penstock as tf
 from penstock.api.barriers import Barrier, MapStagingArea, StagingArea
+from tests import steps
 
 
 def names():
@@ -143,13 +144,13 @@ def test_takes_wait_for_gradients_and_end_with_the_session():
     thread.start()
     for _ in range(3):
         sess.run(add)
-    thread.join(10)
+    thread.join(60)
     assert outcomes == [4.5]
     thread = threading.Thread(target=wait)
     thread.start()
-    thread.join(0.1)
+    steps.wait_until(lambda: steps.is_waiting(thread))
     sess.close()
-    thread.join(10)
+    thread.join(60)
     assert "TakeGrad operation was cancelled" in outcomes[1]
 
 
@@ -237,7 +238,7 @@ def test_map_staging_area():
         thread.start()
         assert sess.run(area.get(tf.constant(9, tf.int64), ["n"])) == (9, {"n": 2})  # not held up by those who wait for other keys
         sess.run(rest, {key: 3})
-        thread.join(10)
+        thread.join(60)
         assert waiting == [(3, {"x": 0.5, "n": 7})]
         with pytest.raises(tf.errors.InvalidArgumentError, match="Tensor at index '1' for key '9' has already been removed"):
             sess.run(area.get(tf.constant(9, tf.int64), ["n"]))

@@ -33,12 +33,13 @@ def run_all(fetch, most=50):
 def test_the_first_error_is_raised_by_join():
     coord = tf.train.Coordinator()
 
-    def fail(delay, text):
+    def fail(text):
         with coord.stop_on_exception():
-            time.sleep(delay)
+            if text == "second":
+                coord.wait_for_stop()
             raise ValueError(text)
 
-    threads = [threading.Thread(target=fail, args=args) for args in ((0.0, "first"), (0.1, "second"))]
+    threads = [threading.Thread(target=fail, args=(text,)) for text in ("second", "first")]
     for thread in threads:
         thread.start()
     with pytest.raises(ValueError, match="first"):
@@ -89,7 +90,7 @@ def test_join_ends_when_the_threads_do():
 def test_looper_threads():
     coord, calls = tf.train.Coordinator(), []
     looper = tf.train.LooperThread.loop(coord, 0.01, target=lambda x: calls.append(x), args=(7,))
-    end = time.monotonic() + 5
+    end = time.monotonic() + 60
     while len(calls) < 3 and time.monotonic() < end:
         time.sleep(0.005)
     coord.request_stop()
@@ -114,7 +115,7 @@ def test_a_runner_fills_its_queue_and_closes_it_at_the_end():
         with pytest.raises(tf.errors.OutOfRangeError):
             sess.run(queue.dequeue())
         for thread in threads:
-            thread.join(10)
+            thread.join(60)
         assert runner.exceptions_raised == []
 
 

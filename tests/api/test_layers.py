@@ -137,7 +137,7 @@ def test_flatten():
 def test_dropout():
     x = tf.ones([100])
     training = tf.placeholder_with_default(False, [])
-    off, on, either = layers.dropout(x), layers.dropout(x, 0.25, training=True), layers.dropout(x, training=training)
+    off, on, either = layers.dropout(x), layers.dropout(x, 0.25, training=True, seed=1), layers.dropout(x, training=training)
     a, b, c = run([off, on, either])
     assert a.tolist() == c.tolist() == [1.0] * 100 and off.op.name == "dropout/Identity"
     np.testing.assert_allclose(np.unique(b), [0, 4 / 3], rtol=1e-5)

@@ -265,11 +265,11 @@ def test_timers():
     assert timer.should_trigger_for_step(1) and timer.update_last_triggered_step(1) == (None, None)
     assert [timer.should_trigger_for_step(n) for n in (1, 2, 3, 4)] == [False, False, False, True]
     assert timer.update_last_triggered_step(5)[1] == 4 and timer.last_triggered_step() == 5
-    timer = tf.train.SecondOrStepTimer(every_secs=0.02)
-    timer.update_last_triggered_step(1)
-    assert not timer.should_trigger_for_step(2)
-    time.sleep(0.03)
-    assert timer.should_trigger_for_step(2)
+    for seconds, is_over in ((1000.0, False), (0.02, True)):
+        timer = tf.train.SecondOrStepTimer(every_secs=seconds)
+        timer.update_last_triggered_step(1)
+        time.sleep(0.03)
+        assert timer.should_trigger_for_step(2) == is_over
     with pytest.raises(ValueError, match="Can not provide both"):
         tf.train.SecondOrStepTimer(1.0, 2)
 

@@ -398,12 +398,13 @@ def time_limit(seconds: float) -> Iterator[None]:
         raise TimeoutError(f"not done after {seconds} s")
 
     before = signal.signal(signal.SIGALRM, late)
-    signal.setitimer(signal.ITIMER_REAL, seconds, 2)  # a step that takes the first for an error of its own is followed by others
+    outer = signal.setitimer(signal.ITIMER_REAL, seconds, 2)  # a step that takes the first for an error of its own is followed by others
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_REAL, *outer)  # a limit around this one, as the tests have, starts again
 
 
 # -- the command ------------------------------------------------------------------------------------------------------------------

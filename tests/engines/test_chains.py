@@ -231,15 +231,15 @@ def test_results_are_the_callers_own(eager):
             np.testing.assert_array_equal(a, b)
 
 
-def test_values_that_lie_otherwise_go_to_the_kernels(eager):
+def test_values_that_lie_otherwise_are_copied(eager):
     with tf.Session() as sess:
         logits, _, x, _ = network()
         sess.run(tf.global_variables_initializer())
         values = data(0)[0]
         expected = sess.run(logits, {x: values})
         across = np.asfortranarray(values)
-        np.testing.assert_allclose(sess.run(logits, {x: across}), expected, rtol=1e-4, atol=1e-6)
-        assert eager == [True, False]
+        np.testing.assert_array_equal(sess.run(logits, {x: across}), expected)
+        assert eager == [True, True]
 
 
 def test_without_the_library_there_is_no_chain(monkeypatch, eager):
@@ -271,3 +271,50 @@ def test_what_is_large_is_no_chain(monkeypatch, eager):
         sess.run(tf.global_variables_initializer())
         sess.run(logits, {x: data(0)[0]})
         assert eager == []
+
+
+# -- convolutions -------------------------------------------------------------------------------------------------------
+
+
+def frozen_layers(x):
+    """Layers of constants: 1 x 1, depthwise, 3 x 3 with a sum behind it."""
+    random = np.random.RandomState(5)
+
+    def constant(*shape):
+        return tf.constant(random.randn(*shape).astype(np.float32) * 0.3)
+
+    short = tf.nn.relu(tf.nn.bias_add(tf.nn.conv2d(x, constant(1, 1, 32, 48), 1, "SAME"), constant(48)))
+    y = tf.nn.relu(tf.nn.bias_add(tf.nn.depthwise_conv2d(short, constant(3, 3, 48, 1), [1, 1, 1, 1], "SAME"), constant(48)))
+    return tf.nn.relu(tf.nn.bias_add(tf.nn.conv2d(y, constant(3, 3, 48, 48), 1, "SAME"), constant(48)) + short)
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+def test_layers_of_a_frozen_network_are_one_call(monkeypatch, batch):
+    from penstock.engines.onednn import winograd
+    from penstock.engines.python import chains as finder
+
+    monkeypatch.setenv("PENSTOCK_REGIONS", "eager")
+    monkeypatch.setenv("PENSTOCK_XLA", "0")
+    monkeypatch.setattr(Chooser, "on_pool", lambda self: False)
+    monkeypatch.setattr(winograd, "WORTH_IT", 100.0)  # whatever its size
+    monkeypatch.setattr(winograd, "STRIP_BYTES", 256 << 10)  # several pieces
+    done = []
+    monkeypatch.setattr(chains._Plan, "run", lambda self, at, run=chains._Plan.run: done.append(run(self, at)) or done[-1])
+    data = np.random.RandomState(6).randn(batch, 26, 26, 32).astype(np.float32)
+    spoilt = data.copy()
+    spoilt[0, 5, 7, 2] = np.inf
+    results = []
+    for has_chains in (True, False):
+        if not has_chains:
+            for kind in chains.CONVOLUTIONS:
+                monkeypatch.delitem(finder._TESTS, kind)
+        with tf.Graph().as_default(), tf.Session() as sess:
+            x = tf.placeholder(tf.float32, data.shape)
+            y = frozen_layers(x)
+            results.append([sess.run(y, {x: given}) for given in (*[data] * 20, *[spoilt] * 3, data)])
+        if has_chains:
+            assert done[-5:] == [True, False, False, False, True]  # what is not finite is computed by the definition
+            done.clear()
+    assert done == []
+    for mine, expected in zip(*results, strict=True):
+        np.testing.assert_array_equal(mine, expected)

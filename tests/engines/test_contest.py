@@ -159,3 +159,17 @@ def test_a_program_whose_shapes_keep_changing_leaves_the_compiler_pauses(monkeyp
     assert Contests(eager=False).begin(program, "first", given).form is not None  # another program's first shape does not wait
     eager = Contests(eager=True)
     assert all(eager.begin(program, key, given).form is not None for key in ("a", "b"))
+
+
+@pytest.mark.parametrize(("on_trial", "waits"), [("one size", False), ("many sizes", True)])
+def test_a_program_for_many_sizes_waits_for_the_trial_of_another_one_only(monkeypatch, on_trial, waits):
+    """A program for the shapes of a single step is on trial until these shapes come again, which they may never do."""
+    monkeypatch.setattr(hot.backend, "is_available", lambda: True)
+    monkeypatch.setattr(hot.backend, "is_idle", lambda: True)
+    monkeypatch.setattr(hot.backend, "in_background", lambda work: None)
+    contests = Contests(eager=False)
+    contest = contests["before"] = Contest()
+    contest.form = SimpleNamespace(padding=None if on_trial == "one size" else object())  # type: ignore[assignment]
+    given = hot.Given([], [], [], ())._replace(padding=hot.Padding((), ()))
+    program = _Program()  # programs are gone when nobody holds them
+    assert (contests.begin(program, "new", given) is contests.get("new")) is not waits

@@ -215,3 +215,22 @@ def test_slices_in_many_functions(way):
     for _ in range(100):
         y = tf.maximum(y * 0.5, z)
     np.testing.assert_array_equal(run(way, y, {x: fed}, 3), fed[:, 2:])
+
+
+@pytest.mark.parametrize("build", [
+    tf.reduce_mean, lambda x: tf.reduce_mean(x, 0), lambda x: tf.nn.moments(x, [0])[1], lambda x: tf.reshape(x, [-1]) + 1.0, lambda x: tf.reshape(x, [-1, 2, 4]) * 2.0,
+])  # fmt: skip
+def test_a_claimed_shape_that_does_not_hold_makes_no_difference(build):
+    """TensorFlow computes with what is there, in every step; generated code must not rely on `set_shape` either."""
+    with tf.Graph().as_default(), tf.Session() as sess:
+        fed = tf.placeholder(tf.float32)
+        x = tf.tanh(tf.reshape(fed, tf.placeholder_with_default(np.array([-1, 8], np.int32), [None])))
+        x.set_shape([6, 8])
+        y = build(x)
+        for rows in (3, 6, 10):
+            value = np.random.RandomState(rows).randn(rows, 8).astype(np.float32)
+            seen = [sess.run(y, {fed: value}) for _ in range(8)]
+            with tf.Graph().as_default(), tf.Session() as other:
+                expected = other.run(build(tf.constant(np.tanh(value))))
+            for got in seen:
+                np.testing.assert_allclose(got, expected, rtol=1e-5)

@@ -35,14 +35,14 @@ def faults():
     np.empty(48 << 20, np.uint8).fill(1)
     return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
 faults()
-print(min(faults() for _ in range(3)))
+print(min(faults() for _ in range(10)))
 """
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc's allocator")
 def test_what_one_step_freed_the_next_one_finds(monkeypatch):
     def run():
-        done = subprocess.run([sys.executable, "-c", COUNT], capture_output=True, text=True, timeout=60, check=True)
+        done = subprocess.run([sys.executable, "-c", COUNT], capture_output=True, text=True, timeout=100, check=True)
         kept, faults = done.stdout.split()
         return kept == "True", int(faults)
 
@@ -73,7 +73,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc's allocator")
 def test_what_one_thread_freed_another_one_finds():
-    done = subprocess.run([sys.executable, "-c", SHARED], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run([sys.executable, "-c", SHARED], capture_output=True, text=True, timeout=100, check=True)
     kept, grown = done.stdout.split()
     if kept != "True":
         pytest.skip("another C library")

@@ -14,6 +14,7 @@ from penstock.engines.python import elementwise
 from penstock.graph.opdef import OPS
 from penstock.ops.cases import cases, programs, sampled_ops
 from penstock.ops.native import sweeps
+from tests import steps
 
 from .programs import random_graph
 
@@ -157,6 +158,24 @@ def test_a_loop_is_a_loop(mode):
     assert "for n0 in count()" in code and "while/mul = Mul" in code
 
 
+def test_a_loop_that_starts_with_a_variable_is_a_loop(mode):
+    v = tf.get_variable("v", initializer=np.ones(3, np.float32), use_resource=False)
+    n = tf.placeholder(tf.int32, [])
+    _, y = tf.while_loop(lambda i, a: i < n, lambda i, a: (i + 1, a * 2.0 + v), [0, v])
+    with tf.control_dependencies([y]):
+        update = v.assign_add(tf.fill([3], 10.0))
+    for setting in ("off", "on"):
+        mode(setting)
+        with tf.Session() as sess:
+            with pytest.raises(errors.FailedPreconditionError, match="uninitialized value v"):
+                sess.run(y, {n: 3})
+            sess.run(v.initializer)
+            found = [[a.tolist() for a in sess.run([y + 0.0, update], {n: rounds})] for rounds in (3, 1, 2)]
+            code = compiled(sess, y, [n])
+        assert found == [[[15.0] * 3, [11.0] * 3], [[33.0] * 3, [21.0] * 3], [[147.0] * 3, [31.0] * 3]]
+    assert "for n0 in count()" in code
+
+
 def test_errors_name_the_node_and_the_round(mode):
     x = tf.placeholder(tf.float32, [None])
     i, y = tf.while_loop(
@@ -251,12 +270,10 @@ def test_a_dead_fetch_is_told(mode):
 
 
 def test_a_closed_session_ends_a_loop(mode):
-    import threading
-
     mode("on")
     y = tf.while_loop(lambda i: i >= 0, lambda i: (i + 1) % 1000, [tf.constant(0)])
     sess = tf.Session()
-    threading.Timer(0.2, sess.close).start()
+    steps.once(steps.is_running, sess.close)
     with pytest.raises(errors.CancelledError):
         sess.run(y)
 

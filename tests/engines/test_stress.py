@@ -3,13 +3,13 @@
 import os
 import signal
 import threading
-import time
 
 import numpy as np
 import pytest
 
 import penstock as tf
 from penstock import errors
+from tests import steps
 
 
 @pytest.fixture(autouse=True, params=["eager", "1"])
@@ -91,10 +91,10 @@ def test_closing_ends_every_loop():
     threads = [threading.Thread(target=work) for _ in range(3)]
     for t in threads:
         t.start()
-    time.sleep(0.2)
+    steps.wait_until(lambda: all(map(steps.is_running, threads)))
     sess.close()
     for t in threads:
-        t.join(10)
+        t.join(60)
         assert not t.is_alive()
     assert ends == [errors.CancelledError] * 3
 
@@ -117,11 +117,9 @@ def test_ctrl_c_in_generated_code():
     with tf.Session() as sess:
         sess.run(tf.global_variables_initializer())
         for n in range(3):
-            timer = threading.Timer(0.1, lambda: os.kill(os.getpid(), signal.SIGINT))
-            timer.start()
             with pytest.raises(KeyboardInterrupt):
+                steps.once(steps.is_running, lambda: os.kill(os.getpid(), signal.SIGINT))
                 sess.run(y, {x: 1.0})
-            timer.join()
             assert sess.run(step, {x: 1.0}) == 2.0 + n
 
 
@@ -156,7 +154,7 @@ def test_a_fork_runs_what_its_parent_compiled():
         if not pid:
             code = 1
             try:
-                signal.alarm(20)
+                signal.alarm(60)
                 if np.array_equal(sess.run(y, {x: data}), expected):
                     code = 0
             finally:

@@ -53,11 +53,11 @@ def test_two_threads():
     def work():
         with turns.beside():
             inside.set()
-            leave.wait(10)
+            leave.wait(60)
 
     thread = threading.Thread(target=work)
     thread.start()
-    inside.wait(10)
+    inside.wait(60)
     with turns.beside():
         pass
     assert sys.getswitchinterval() == pytest.approx(turns.SHORT)

@@ -127,25 +127,55 @@ def test_transformed_filter() -> None:
     np.testing.assert_array_equal(winograd.transformed(filter), expected.reshape(16, 2, 4).astype(np.float32))
 
 
-def test_infinite_cells_stay_in_the_tiles_that_see_them() -> None:
-    spec = spec_of(1, (12, 12), 16, 16)
-    x, filter = normal(1, 12, 12, 16), normal(3, 3, 16, 16, seed=1)
-    x[0, 6, 6, 3] = np.inf
-    result = plan_of(spec).constant.run(x, filter)
-    finite = np.isfinite(result[0]).all(-1)
-    assert not finite[5:8, 5:8].any()  # the windows that see it
-    finite[4:8, 4:8] = True  # tiles of results 4, 5 and 6, 7 read cells 3 to 6 and 5 to 8
-    assert finite.all()
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
+@pytest.mark.parametrize("place", [(0, 0, 0, 0), (0, 6, 6, 3), (1, 11, 10, 17)])
+def test_no_result_where_cells_are_not_finite(value: float, place: tuple[int, ...]) -> None:
+    """The transforms spread such cells over tiles of results; the definition is asked then."""
+    spec = spec_of(2, (12, 11), 20, 18)
+    x, filter = normal(2, 12, 11, 20), normal(3, 3, 20, 18, seed=1)
+    plan = plan_of(spec, post_ops=(Eltwise("relu"),))
+    assert plan.constant.run(x, filter) is not None
+    x[place] = value
+    assert plan.constant.run(x, filter) is None
 
 
-@pytest.mark.parametrize("activation", [Eltwise("relu"), Eltwise("clip", 0.0, 6.0)], ids=lambda a: a.name)
-def test_infinite_cells_do_not_look_like_zeros(activation: Eltwise) -> None:
-    """Infinity less infinity is NaN in the transforms; a ReLU behind them must show it."""
-    spec = spec_of(1, (12, 12), 16, 16)
-    x, filter = np.abs(normal(1, 12, 12, 16)), np.abs(normal(3, 3, 16, 16, seed=1))
-    x[0, 6, 6, 3] = np.inf
-    result = plan_of(spec, post_ops=(activation,)).constant.run(x, filter)[0, 5:8, 5:8]
-    assert (np.isnan(result) | (result == (np.inf if activation.name == "relu" else 6))).all()
+@pytest.mark.parametrize("activation", [None, tf.nn.relu, tf.nn.relu6, tf.nn.leaky_relu])
+@pytest.mark.parametrize("follows", ["", "bias", "sum", "bias sum", "norm sum"])
+def test_what_is_not_finite_stays_where_its_windows_are(activation: Any, follows: str) -> None:
+    x, addend = normal(2, 16, 16, 64), normal(2, 16, 16, 64, seed=3)
+    filter, bias = normal(3, 3, 64, 64, seed=1), normal(64, seed=2)
+    x[0, 5, 5, 3], x[1, 0, 15, 0], addend[0, 12, 12, 5] = np.inf, np.nan, np.nan
+    expected = by_definition(spec_of(2, (16, 16), 64, 64), x, filter).astype(np.float32)
+    with tf.Graph().as_default(), tf.Session() as session:
+        fed, other = tf.placeholder(tf.float32, x.shape), tf.placeholder(tf.float32, x.shape)
+        y = tf.nn.conv2d(fed, filter, padding="SAME")
+        if "bias" in follows:
+            y, expected = tf.nn.bias_add(y, bias), expected + bias
+        if "norm" in follows:
+            ones, zeros = np.ones(64, np.float32), np.zeros(64, np.float32)
+            y, expected = tf.nn.fused_batch_norm(y, ones, bias, zeros, ones, 1e-6, is_training=False)[0], expected + bias
+        if "sum" in follows:
+            y, expected = y + other, expected + addend
+        if activation is not None:
+            y = activation(y)
+            joined = follows == "bias" and activation is not tf.nn.leaky_relu  # as TensorFlow joins them, so that NaN becomes 0
+            expected = np.where(np.isnan(expected), 0 if joined else np.nan, expected)
+            expected = session.run(activation(expected))
+        got = session.run(y, {fed: x, other: addend})
+    np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-3)
+
+
+def test_gradients_of_what_is_not_finite() -> None:
+    spec = spec_of(4, (28, 28), 64, 64)
+    x, filter, dy = normal(4, 28, 28, 64), normal(3, 3, 64, 64, seed=1), normal(4, 28, 28, 64, seed=2)
+    x[0, 3, 3, 1], dy[1, 6, 6, 2] = np.inf, np.nan
+    found = library.get()
+    assert found is not None
+    checked = conv.backward_input(found, spec), conv.backward_filter(found, spec, True)
+    direct = planned(conv.BackwardInput, found, spec.microseconds, spec, False), planned(conv.BackwardFilter, found, spec.microseconds, spec, True)
+    np.testing.assert_array_equal(checked[0].run(filter, dy), direct[0].run(filter, dy))
+    for got, expected in zip(checked[1].run(x, dy), direct[1].run(x, dy), strict=True):
+        np.testing.assert_array_equal(got, expected)
 
 
 def test_weights_given_by_address() -> None:
@@ -187,8 +217,8 @@ def test_filters_that_may_change_pay_later() -> None:
     assert isinstance(conv.forward_plan(found, small, is_constant=True), winograd.Winograd)
     assert isinstance(conv.forward_plan(found, small, is_constant=False), conv.Forward)
     assert isinstance(conv.forward_plan(found, large, is_constant=False), winograd.Winograd)
-    assert isinstance(conv.backward_input(found, large), winograd.BackwardInput)
-    assert isinstance(conv.backward_filter(found, large, True), winograd.BackwardFilter)
+    assert isinstance(conv.backward_input(found, large), conv.Checked)
+    assert isinstance(conv.backward_filter(found, large, True), conv.Checked)
 
 
 @pytest.mark.parametrize("activation", ["relu", "relu6", "elu", "tanh"])

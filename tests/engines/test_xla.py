@@ -501,6 +501,8 @@ FORK = """
 import os, signal, sys, threading, time
 import numpy as np
 import penstock as tf
+from penstock.ops import bundles
+bundles.PATIENCE = 60  # until the step of the other thread is over, however long that takes
 x = tf.placeholder(tf.float32, [1024, 128])
 w = tf.get_variable("w", initializer=np.ones((1024, 128), np.float32))
 n = tf.train.get_or_create_global_step()
@@ -525,7 +527,7 @@ for _ in range(3):
     time.sleep(0.01)
     pid = os.fork()
     if not pid:
-        signal.alarm(20)
+        signal.alarm(60)
         before = s.run(n)
         s.run(train, feeds)
         os._exit(int(s.run(n) != before + 1))

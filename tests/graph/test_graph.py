@@ -165,3 +165,28 @@ def test_container_scope_reaches_stateful_ops():
     with tf.container("box"):
         v = tf.Variable(1.0, use_resource=False)
     assert v.op.get_attr("container") == b"box"
+
+
+def test_a_node_like_an_earlier_one_has_attributes_of_its_own():
+    x, y = tf.placeholder(tf.float32), tf.placeholder(tf.int32)
+    first, second = tf.multiply(x, x), tf.multiply(x, x)
+    first.op._set_attr("_mark", b"here")
+    assert "_mark" not in second.op.attrs and "_mark" not in tf.multiply(x, x).op.attrs
+    assert tf.multiply(y, y).dtype == tf.int32
+    for _ in range(2):
+        with pytest.raises(TypeError, match="does not match type"):
+            tf.multiply(x, y)
+    a, b = tf.raw_ops.IdentityN(input=[x]), tf.raw_ops.IdentityN(input=[x])
+    assert a[0].op.attrs["T"] is not b[0].op.attrs["T"]
+
+
+def test_operators_of_two_tensors_are_named_as_their_scope():
+    x = tf.placeholder(tf.float32, name="x")
+    with tf.name_scope("s"):
+        nodes = [x + x, tf.add(x, x), tf.add(x, x, name="sum"), x - x, x * x, x * x, x**x, x % x, x // x]
+    assert [t.op.name for t in nodes] == ["s/add", "s/Add_1", "s/sum", "s/sub", "s/mul", "s/mul_1", "s/pow", "s/mod", "s/floordiv"]
+    with tf.Graph().as_default():
+        other = tf.placeholder(tf.float32, name="other")
+    for make in (lambda: x + other, lambda: tf.add(x, other), lambda: x * other):
+        with pytest.raises(ValueError, match="must be from the same graph"):
+            make()

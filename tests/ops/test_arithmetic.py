@@ -155,3 +155,19 @@ def test_pow_gradient_at_zero_has_no_nan():
     dx, dy = run(tf.gradients(tf.pow(x, y), [x, y]))
     assert dx.tolist() == [0.0, 12.0]
     assert np.allclose(dy, [0.0, 8 * np.log(2.0)])
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+@pytest.mark.parametrize("times", [1, 300])
+def test_a_remainder_of_zero_has_the_sign_of_the_dividend(dtype, times):
+    x, y = (np.tile(np.array(v, getattr(tf, dtype).as_numpy_dtype), times) for v in ([0.0, -0.0, -6.0, 6.0, -5.0, 5.0], [1.0, 1.0, 2.0, -2.0, 3.0, -3.0]))
+    got = run(tf.floormod(tf.constant(x), tf.constant(y))).astype(np.float64)[:6]
+    np.testing.assert_array_equal(got, [0, 0, 0, 0, 1, -1])
+    np.testing.assert_array_equal(np.signbit(got[:4]), [False, True, True, False])
+
+
+@pytest.mark.parametrize("times", [1, 300])
+def test_a_quotient_of_a_narrow_type_is_rounded_before_its_floor_is_taken(times):
+    for dtype, x, y, expected in ((tf.float16, [93.4, 34.1, 66.8], [-1.004, 0.3376, -0.1936], [-93, 101, -345]), (tf.bfloat16, [10.125, 19.75], [-0.458984, 0.0830078], [-22, 238])):
+        x, y = (np.tile(np.array(v, dtype.as_numpy_dtype), times) for v in (x, y))
+        np.testing.assert_array_equal(run(tf.floordiv(tf.constant(x), tf.constant(y))).astype(np.float64)[: len(expected)], expected)

@@ -56,7 +56,7 @@ def test_a_reader_waits_for_the_step_that_has_the_bundle():
         reader.join(0.05)
         assert not got
         bundle.values = [np.full(2, 9, np.float32)] * 3
-    reader.join(5)
+    reader.join(60)
     np.testing.assert_array_equal(got[0], [9, 9])
 
 
@@ -125,7 +125,7 @@ def test_a_reader_who_waits_while_the_variable_is_tied():
         put_raw(ref, None)
         bundle = Bundle([ref], HeldRef)
         bundle.tie([_Array(2)])
-    reader.join(5)
+    reader.join(60)
     np.testing.assert_array_equal(got[0], [2, 2])
     assert ref.__class__ is Ref and bundle.values is None
 

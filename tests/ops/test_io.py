@@ -2,7 +2,6 @@
 
 import gzip
 import threading
-import time
 import zlib
 
 import numpy as np
@@ -10,6 +9,7 @@ import pytest
 
 import penstock as tf
 from penstock.formats.records import RecordReader, RecordWriter, crc32c, masked_crc32c
+from tests.steps import is_waiting, wait_until
 
 
 def run(fetches, feed=None):
@@ -214,7 +214,7 @@ def test_readers_wait_for_work_in_turn():
             thread.start()
         sess.run(fill)
         for thread in threads:
-            thread.join(10)
+            thread.join(60)
     assert sorted(results) == [b"a", b"b", b"c"]
 
 
@@ -231,10 +231,10 @@ def test_closing_the_session_ends_waiting_reads():
     threads = [threading.Thread(target=wait) for _ in range(3)]
     for thread in threads:
         thread.start()
-    time.sleep(0.1)
+    wait_until(lambda: all(map(is_waiting, threads)))
     sess.close()
     for thread in threads:
-        thread.join(10)
+        thread.join(60)
     assert len(outcomes) == 3
 
 

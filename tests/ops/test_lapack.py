@@ -131,3 +131,23 @@ def test_lu_leaves_its_input_alone(order):
         factors, order_of_rows = matrices.lu(x)
         np.testing.assert_array_equal(x, before)
         np.testing.assert_allclose((np.tril(factors, -1) + np.eye(n)) @ np.triu(factors), x[order_of_rows], atol=1e-10)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("shape, n, columns", [((), 5, 2), ((3,), 2, 1), ((2, 3), 40, 3), ((4,), 100, 1), ((3,), 1, 2)])
+def test_tridiagonal_systems_are_solved_as_without_lapack(monkeypatch, dtype, shape, n, columns):
+    random = np.random.RandomState(n)
+    diagonals, rhs = random.randn(*shape, 3, n).astype(dtype), random.randn(*shape, n, columns).astype(dtype)
+    found = matrices.tridiagonal_solve(diagonals, rhs, True)
+    monkeypatch.setattr(lapack, "can_compute", lambda dtype: False)
+    want = matrices.tridiagonal_solve(diagonals, rhs, True)
+    assert found.dtype == dtype and found.flags.c_contiguous
+    np.testing.assert_allclose(found, want, rtol=1e-3 if dtype == np.float32 else 1e-9)
+
+
+@pytest.mark.filterwarnings("ignore:invalid value", "ignore:divide by zero")
+def test_a_singular_tridiagonal_system_among_others():
+    diagonals = np.stack([np.zeros((3, 4)), np.ones((3, 4))])
+    found = matrices.tridiagonal_solve(diagonals, np.ones((2, 4, 1)), True)
+    assert np.isnan(found[0]).all()
+    np.testing.assert_allclose(found[1].ravel(), [1, 0, 0, 1], atol=1e-12)

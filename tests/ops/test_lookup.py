@@ -148,7 +148,7 @@ class TestMutex:
             for t in threads:
                 t.start()
             for t in threads:
-                t.join(30)
+                t.join(60)
         assert len(most) == 15 and max(most) == 1
 
     def test_critical_sections(self):
@@ -170,5 +170,5 @@ class TestMutex:
             for t in threads:
                 t.start()
             for t in threads:
-                t.join(30)
+                t.join(60)
             assert sess.run(v) == 34

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 import penstock as tf
-from penstock.ops import matmul, sorting
-from penstock.ops.kernels import hashes, rows, segments, short_rows, topk
+from penstock.ops import sets, sorting, sparse_places
+from penstock.ops.kernels import hashes, products, rows, segments, short_rows, topk
+from penstock.ops.kernels.einsum import einsum
 
 RANDOM = np.random.RandomState(0)
 HALVES = ("float16", ml_dtypes.bfloat16)
@@ -88,7 +89,7 @@ def test_products_of_integers_are_exact_and_wrap(dtype):
     for low, high in ((0, 5), (info.min // 2, info.max // 2), (info.min, info.max)):
         a, b = (RANDOM.randint(low, high, shape, dtype=dtype) for shape in ((40, 50), (50, 30)))
         wanted = (a.astype(object) @ b.astype(object)) % 2 ** (8 * a.itemsize)
-        for product in (matmul.product(a, b), matmul.product(a[None], b)[0]):
+        for product in (products.product(a, b), products.product(a[None], b)[0]):
             assert product.dtype == a.dtype
             assert (product.astype(object) % 2 ** (8 * a.itemsize) == wanted).all()
 
@@ -312,7 +313,7 @@ def test_remainders_of_floats(dtype):
             for build, function in ((tf.floormod, np.mod), (tf.truncatemod, np.fmod)):
                 found, want = sess.run(build(tf.constant(x), tf.constant(y))), function(x, y)
                 np.testing.assert_array_equal(found, want)
-                np.testing.assert_array_equal(np.signbit(found[want == 0]), np.signbit(want[want == 0]))
+                np.testing.assert_array_equal(np.signbit(found[want == 0]), np.signbit(x[want == 0]))  # the dividend's, where NumPy has the divisor's
 
 
 @pytest.mark.parametrize("spread", [50, 1 << 60])
@@ -339,3 +340,56 @@ def test_places_in_sorted_rows_however_they_lie(dtype):
         found = tf.searchsorted(a, v)
         for order in ("CC", "FC", "CF", "FF"):
             np.testing.assert_array_equal(sess.run(found, {a: np.array(keys, order=order[0]), v: np.array(values, order=order[1])}), want)
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64", "uint8"])
+@pytest.mark.parametrize("large", [False, True])
+def test_products_of_integers_wrap_around_as_numpys(dtype, large):
+    limits = np.iinfo(dtype)
+    low, high = (limits.min, limits.max) if large else (0, 50)
+    for x_shape, y_shape in (((200, 300), (300, 1)), ((7, 50, 60), (7, 60, 1)), ((20, 32, 100), (20, 100, 32)), ((1, 9000), (9000, 1))):
+        x, y = RANDOM.randint(low, high, x_shape, dtype), RANDOM.randint(low, high, y_shape, dtype)
+        turned = np.swapaxes(np.ascontiguousarray(np.swapaxes(x, -1, -2)), -1, -2)
+        for given in (x, turned):
+            found = products.product(given, y)
+            assert found.dtype == dtype
+            np.testing.assert_array_equal(found, np.matmul(x, y))
+            np.testing.assert_array_equal(einsum("...ij,...jk->...ik", [given, y]), np.matmul(x, y))
+
+
+@pytest.mark.parametrize("in_order", [True, False])
+def test_empty_rows_among_many_entries(in_order):
+    row = RANDOM.randint(0, 300, 500)
+    row = np.sort(row) if in_order else row
+    indices, values = np.stack([row, np.arange(500)], 1), np.arange(500.0)
+    places, filled, is_empty, back = sparse_places.fill_empty_rows_kernel(indices, values, np.array([300, 500]), np.array(-1.0), T=tf.float64)
+    missing = sorted(set(range(300)) - set(row.tolist()))
+    entries = [(r, c, v) for (r, c), v in zip(indices.tolist(), values.tolist(), strict=True)] + [(r, 0, -1.0) for r in missing]
+    want = sorted(entries, key=lambda entry: entry[0])
+    assert [(r, c, v) for (r, c), v in zip(places.tolist(), filled.tolist(), strict=True)] == want
+    assert np.flatnonzero(is_empty).tolist() == missing
+    np.testing.assert_array_equal(filled[back], values)
+
+
+@pytest.mark.parametrize("row, message", [(-1, r"indices\(3, 0\) is invalid: -1 < 0"), (9, r"indices\(3, 0\) is invalid: 9 >= 9")])
+def test_entries_of_rows_that_there_are_not(row, message):
+    indices = np.array([[1, 0], [2, 0], [3, 0], [row, 0], [-2, 0]])
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        sparse_places.fill_empty_rows_kernel(indices, np.zeros(5), np.array([9, 1]), np.array(0.0), T=tf.float64)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "int64", "uint16"])
+@pytest.mark.parametrize("operation", [b"a-b", b"b-a", b"intersection", b"Union"])
+@pytest.mark.parametrize("in_order", [True, False])
+def test_sets_of_integers_are_those_of_any_values(monkeypatch, dtype, operation, in_order):
+    limits = np.iinfo(dtype)
+    for shape, low, high in (((2, 3, 7), 0, 6), ((20, 50), 0, 90), ((4, 9), limits.min, limits.max), ((0, 3), 0, 5), ((3, 0), 0, 5)):
+        a, b = (RANDOM.randint(low, high, shape, dtype) for _ in range(2))
+        if in_order:
+            a, b = np.sort(a), np.sort(b)
+        found = sets.dense_dense_kernel(a, b, set_operation=operation)
+        with monkeypatch.context() as patched:
+            patched.setattr(sets, "_combine_integers", lambda *args: None)
+            want = sets.dense_dense_kernel(a, b, set_operation=operation)
+        for x, y in zip(found, want, strict=True):
+            assert x.dtype == y.dtype and x.tolist() == y.tolist()

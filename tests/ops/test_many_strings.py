@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import penstock as tf
+from penstock.ops import strings
 from penstock.ops.kernels import hashes
 from penstock.ops.kernels.distances import Sequences, distances, levenshtein
 from penstock.ops.kernels.regex import compile_re2, decoded, replace, replace_all, rewrite_parts
@@ -197,3 +198,28 @@ def test_unique_strings_of_which_parts_of_the_fingerprints_are_equal():
     strings = [b"w%d" % i for i in range(20000)] * 2  # with 21 bits of each, some are alike
     y, index = _run(list(tf.unique(_given(strings))))
     assert y.tolist() == strings[:20000] and index.tolist() == [*range(20000)] * 2
+
+
+@pytest.mark.parametrize("letters", [b"ab", b"ab ", b"abcdefgh "])
+@pytest.mark.parametrize("least", [0, 1])
+@pytest.mark.parametrize("skip_empty", [True, False])
+def test_many_strings_are_split_as_one_by_one(letters, least, skip_empty):
+    source = random.Random(0)
+    for count in (0, 1, 63, 500):
+        values = [bytes(source.choices(letters, k=source.randint(least, 9))) for _ in range(count)]
+        found = strings.string_split_kernel(strings.string_array(values, count), np.array(b" ", object), skip_empty=skip_empty)
+        want = strings._ragged([strings.split_at_any(v, b" ", skip_empty) for v in values])
+        for a, b in zip(found, want, strict=True):
+            assert a.dtype == b.dtype and a.tolist() == b.tolist()
+
+
+@pytest.mark.parametrize("engines", [None, "numpy"])
+def test_lengths_of_many_strings(monkeypatch, engines):
+    if engines:
+        monkeypatch.setenv("PENSTOCK_ENGINES", engines)
+    values = [*_strings(299), "äö€".encode()]
+    grid = strings.string_array(values, (20, 15)).T
+    assert strings.length_kernel(grid, unit=b"BYTE").T.ravel().tolist() == [len(v) for v in values]
+    ascii_only = strings.string_array([b"abc", b"", b"d" * 1000], 3)
+    assert strings.length_kernel(ascii_only, unit=b"UTF8_CHAR").tolist() == [3, 0, 1000]
+    assert strings.length_kernel(strings.string_array(values[-1:], 1), unit=b"UTF8_CHAR").tolist() == [3]

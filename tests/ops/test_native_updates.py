@@ -8,6 +8,7 @@ import pytest
 from penstock import dtypes, errors
 from penstock.ops import native
 from penstock.ops.kernels import optimizers as f
+from penstock.ops.native.duplicates import sums_by_number
 from penstock.ops.native.updates import updates
 from penstock.ops.resources import Ref, acquire, release
 
@@ -82,6 +83,22 @@ def test_rows_are_updated_one_after_the_other(name):
     _same(ours, theirs)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32, np.int64])
+@pytest.mark.parametrize("index", [np.int32, np.int64])
+def test_sums_of_rows_that_have_the_same_number(dtype, index):
+    random = np.random.RandomState(0)
+    for n, width in ((1, 1), (5, 3), (64, 8), (64, 16), (1000, 17), (200, 130)):
+        numbers = random.randint(0, 20, (n, 3)).astype(index)[:, 1]
+        rows = (random.randn(n, width) * 10).astype(dtype)
+        rows[0] = dtype(-0.0)
+        sums, named = sums_by_number(rows, numbers)
+        order = list(dict.fromkeys(numbers.tolist()))
+        want = np.zeros((len(order), width), dtype)
+        np.add.at(want, [order.index(i) for i in numbers.tolist()], rows)
+        assert named.tolist() == order and sums.tobytes() == want.tobytes()
+        assert sums_by_number(rows, numbers, int(numbers.max())) is None and sums_by_number(rows, -1 - numbers) is None
+
+
 def test_infinite_and_undefined_gradients():
     formula, count, rest, attrs = FORMULAS["adam"]
     ours, g = _arrays(count, (40,), np.float32)
@@ -147,7 +164,7 @@ def test_acquiring_waits_for_who_has_a_variable():
     thread.join(0.05)
     assert not done
     release((b,), arrays)
-    thread.join(5)
+    thread.join(60)
     assert done and a.read()[0] == 2
 
 

@@ -52,3 +52,25 @@ def test_ranges_that_make_no_sense(sess):
         sess.run(tf.fake_quant_with_min_max_args(X, min=2, max=1))
     with pytest.raises(tf.errors.InvalidArgumentError, match="num_bits must be between 2 and 16"):
         sess.run(tf.fake_quant_with_min_max_args(X, num_bits=17))
+
+
+MANY = np.concatenate([np.random.RandomState(0).randn(5000).astype(np.float32) * 4, np.float32([np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-42])])
+
+
+@pytest.mark.parametrize("compute", [
+    lambda: tf.fake_quant_with_min_max_args(MANY, min=-3, max=3.5), lambda: tf.fake_quant_with_min_max_vars(MANY, 0.0, 6.0, narrow_range=True),
+    lambda: tf.fake_quant_with_min_max_vars(MANY, 0.0, 0.0),
+    lambda: tf.quantization.quantize_and_dequantize_v2(MANY, -2.0, 3.0, range_given=True),
+    lambda: tf.quantization.quantize_and_dequantize_v2(MANY, -2.0, 3.0, range_given=True, round_mode="HALF_UP", signed_input=False),
+    lambda: tf.quantization.quantize_and_dequantize_v2(MANY[:5000], 0.0, 0.0, range_given=False),
+    lambda: tf.bitcast(tf.quantization.quantize(MANY, -3.0, 3.5, tf.quint8)[0], tf.uint8),
+    lambda: tf.quantization.dequantize(tf.quantization.quantize(MANY, -3.0, 3.5, tf.quint8)[0], -3.0, 3.5),
+])  # fmt: skip
+def test_many_numbers_are_quantised_in_machine_code_as_by_numpy(monkeypatch, compute):
+    found = []
+    for engines in (None, "numpy"):
+        if engines:
+            monkeypatch.setenv("PENSTOCK_ENGINES", engines)
+        with tf.Graph().as_default(), tf.Session() as session:
+            found.append(session.run(compute()))
+    np.testing.assert_array_equal(*found)

@@ -1,7 +1,6 @@
 """Queues at run time: order, waiting, closing, cancelling, sharing, errors; and the queue classes with many threads."""
 
 import threading
-import time
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,6 +9,7 @@ import pytest
 import penstock as tf
 from penstock.ops.kernels.queues import FIFOQueue, PaddingFIFOQueue, PriorityQueue, RandomShuffleQueue
 from penstock.runtime.cancellation import CancellationManager
+from tests import steps
 
 
 class Box:
@@ -258,7 +258,7 @@ def test_many_threads_lose_and_double_nothing(ctx):
     for worker in workers:
         worker.start()
     for worker in workers:
-        worker.join(20)
+        worker.join(60)
     values = np.concatenate(taken)
     assert sorted(values.tolist()) == list(range(threads * per_thread)) and queue.size == 0
     for k in range(threads):  # each producer's own order is kept within every batch
@@ -283,19 +283,12 @@ def in_thread(function, *args, **kwargs):
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
 
-    def outcome(timeout=10):
+    def outcome(timeout=60):
         thread.join(timeout)
         assert not thread.is_alive()
         return box.error if box.error is not None else box.result
 
-    return SimpleNamespace(outcome=outcome, alive=thread.is_alive)
-
-
-def wait_until(condition, seconds=5):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.005)
+    return SimpleNamespace(outcome=outcome, alive=thread.is_alive, thread=thread)
 
 
 def test_a_step_waits_for_another():
@@ -312,13 +305,13 @@ def test_closing_the_session_ends_waiting_steps():
     take, fill = queue.dequeue(), queue.enqueue_many([[1.0, 2.0, 3.0]])
     sess = tf.Session()
     waiting = in_thread(sess.run, take)
-    time.sleep(0.1)
+    steps.wait_until(lambda: steps.is_waiting(waiting.thread))
     sess.close()
     error = waiting.outcome()
     assert isinstance(error, tf.errors.CancelledError) and "Dequeue operation was cancelled" in error.message
     sess = tf.Session()
     waiting = in_thread(sess.run, fill)
-    time.sleep(0.1)
+    steps.wait_until(lambda: steps.is_waiting(waiting.thread))
     sess.close()
     assert "Enqueue operation was cancelled" in waiting.outcome().message
 

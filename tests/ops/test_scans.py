@@ -36,7 +36,18 @@ def test_order_makes_no_difference(monkeypatch, shape, axis, exclusive, reverse)
 def test_log_sum_exp_of_infinities(monkeypatch):
     monkeypatch.setattr(scans, "LARGE", 64)
     x = np.random.RandomState(0).randn(5, 100).astype(np.float32)
-    x[:, 0], x[:2, 1], x[0, 2], x[:3, 3], x[4, 4] = -np.inf, np.inf, np.nan, -np.inf, 1000
+    x[:, 0], x[:1, 1], x[0, 2], x[:3, 3], x[4, 4] = -np.inf, np.inf, np.nan, -np.inf, 1000
     with tf.Session() as sess, np.errstate(all="ignore"):
         got = sess.run(tf.math.cumulative_logsumexp(tf.constant(x), 0))
         np.testing.assert_allclose(got, np.logaddexp.accumulate(x, 0), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(4,), (4, 5000), (5000, 4)])
+def test_behind_two_infinities_there_is_no_logarithm_of_a_sum(shape):
+    """TensorFlow subtracts one from the other."""
+    line = np.array([1, np.inf, 2, np.inf], np.float32)
+    x, axis = (line, 0) if len(shape) == 1 else (np.broadcast_to(line[:, None] if shape[0] == 4 else line, shape), shape.index(4))
+    with tf.Session() as sess:
+        forth, back = sess.run([tf.math.cumulative_logsumexp(tf.constant(x), axis, reverse=reverse) for reverse in (False, True)])
+    np.testing.assert_array_equal(np.moveaxis(forth, axis, 0).reshape(4, -1)[:, -1], [1, np.inf, np.inf, np.nan])
+    np.testing.assert_array_equal(np.moveaxis(back, axis, 0).reshape(4, -1)[:, 0], [np.nan, np.nan, np.inf, np.inf])

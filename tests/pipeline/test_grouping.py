@@ -1,13 +1,12 @@
 """Regions of partitions that wait: loops and conds in them, groups that are merged, and what must stay apart so that no step gets stuck."""
 
-import threading
-
 import numpy as np
 import pytest
 
 import penstock as tf
 from penstock import errors
 from penstock.pipeline.regions import Traits, group
+from tests import steps
 
 
 @pytest.fixture(autouse=True)
@@ -148,7 +147,7 @@ def test_closing_the_session_ends_a_regions_loop():
     assert "for n0 in count()" in code(y)
     sess = tf.Session()
     sess.run(put)
-    threading.Timer(0.2, sess.close).start()
+    steps.once(steps.is_running, sess.close)
     with pytest.raises(errors.CancelledError):
         sess.run(y)
 

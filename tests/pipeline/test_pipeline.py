@@ -166,6 +166,17 @@ def test_common_subexpressions():
     assert types(graph) == ["AddV2", "Mul", "Sqrt", "_Arg", "_Retval"]
 
 
+def test_common_subexpressions_with_other_attributes():
+    x = tf.placeholder(tf.float32, [2, 2], name="x")
+    products = [tf.matmul(x, x, transpose_a=a, transpose_b=b) for a, b in ((False, False), (True, False), (False, True), (True, False), (False, True), (False, False))]
+    y = tf.add_n(products, name="y")
+    new = optimised(Signature(("x:0",), ("y:0",), ()), "common_subexpressions")
+    assert types(new).count("MatMul") == 3
+    assert [t.op.name for t in new.find("y").inputs] == ["MatMul", "MatMul_1", "MatMul_2", "MatMul_1", "MatMul_2", "MatMul"]
+    with tf.Session() as sess:
+        assert sess.run(y, {x: [[1.0, 2.0], [3.0, 4.0]]}).tolist() == [[44.0, 70.0], [80.0, 134.0]]
+
+
 def test_random_and_state_are_never_shared():
     a, b = tf.random_uniform([3], name="a"), tf.random_uniform([3], name="b")
     with tf.Session() as sess:

@@ -50,15 +50,85 @@ def test_sparse_adam_makes_no_copies_of_its_variables(use_resource):
         np.testing.assert_array_equal(a, b)
 
 
-@pytest.mark.parametrize("make", [
-    lambda: tf.train.AdagradOptimizer(0.1), lambda: tf.train.MomentumOptimizer(0.1, 0.9), lambda: tf.train.FtrlOptimizer(0.1), lambda: tf.train.RMSPropOptimizer(0.1),
-])  # fmt: skip
-def test_duplicate_rows_are_summed_by_one_node(make):
-    got, types = _trained(None, False, make)
-    want, _ = _trained(_PLAIN, False, make)
+OPTIMIZERS = {
+    "Adagrad": lambda: tf.train.AdagradOptimizer(0.1), "Momentum": lambda: tf.train.MomentumOptimizer(0.1, 0.9), "Ftrl": lambda: tf.train.FtrlOptimizer(0.1),
+}  # fmt: skip
+
+
+def test_duplicate_rows_are_summed_by_one_node():
+    got, types = _trained(None, False, lambda: tf.train.RMSPropOptimizer(0.1))
+    want, _ = _trained(_PLAIN, False, lambda: tf.train.RMSPropOptimizer(0.1))
     assert "_SumOfDuplicates" in types and "Unique" not in types and "UnsortedSegmentSum" not in types
     for a, b in zip(got, want, strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("deterministic", [False, True])  # then updates are machine code at once
+@pytest.mark.parametrize("use_resource", [False, True])
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_updates_sum_duplicate_rows_themselves(monkeypatch, name, use_resource, deterministic):
+    if deterministic:
+        monkeypatch.setenv("TF_DETERMINISTIC_OPS", "1")
+    got, types = _trained(None, use_resource, OPTIMIZERS[name])
+    want, _ = _trained(_PLAIN, use_resource, OPTIMIZERS[name])
+    assert f"_SumAnd{'Resource' * use_resource}SparseApply{name}" in types and not {"Unique", "UnsortedSegmentSum"} & set(types)
+    for a, b in zip(got, want, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_several_tables_with_the_same_indices(monkeypatch, name):
+    """Their sums share one node that finds the indices; their updates are one call. One table is too large for that."""
+    monkeypatch.setenv("TF_DETERMINISTIC_OPS", "1")
+
+    def trained(config):
+        with tf.Graph().as_default(), tf.Session(config=config) as sess:
+            tables = [tf.get_variable(f"t{i}", initializer=_data(60, width, seed=i), use_resource=False) for i, width in enumerate((3, 1, 800, 8))]
+            ids = tf.placeholder(tf.int32, [40, 2])
+            losses = [tf.reduce_sum(tf.square(tf.gather(t, ids[:, 1]))) for t in tables]
+            train = OPTIMIZERS[name]().minimize(tf.add_n(losses))
+            sess.run(tf.global_variables_initializer())
+            for step in range(8):
+                sess.run(train, {ids: np.random.RandomState(step).randint(0, 60, (40, 2))})
+            return sess.run(tf.global_variables())
+
+    for a, b in zip(trained(None), trained(_PLAIN), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("given, rows, message", [
+    ([3, 1, 60, 1], 4, "Index 60 at offset 2 in indices is out of range"), ([3, -1, 3, 3], 4, "Index -1 at offset 1 in indices is out of range"),
+    ([3, 1, 3], 4, r"data.shape = \[4,3\] does not start with segment_ids.shape = \[3\]"),
+])  # fmt: skip
+def test_updates_that_sum_report_what_is_wrong(given, rows, message):
+    table, accum = (tf.Variable(_data(60, 3), use_resource=False) for _ in range(2))
+    ids, gradient = tf.placeholder(tf.int32, [None]), tf.placeholder(tf.float32, [None, 3])
+    y, idx = tf.unique(ids)
+    update = tf.raw_ops.SparseApplyAdagrad(
+        var=table._ref(), accum=accum._ref(), lr=0.1, grad=tf.unsorted_segment_sum(gradient, idx, tf.shape(y)[0]), indices=y
+    )
+    feeds = {ids: given, gradient: _data(rows, 3)}
+    with tf.Session() as sess:
+        sess.run(tf.global_variables_initializer())
+        assert "_SumAndSparseApplyAdagrad" in _types(sess, update.op, feeds)
+        for _ in range(5):
+            with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+                sess.run(update.op, feeds)
+        np.testing.assert_array_equal(sess.run(table), _data(60, 3))
+
+
+def test_a_sum_that_others_read_stays():
+    table, accum = (tf.Variable(np.abs(_data(60, 3)) + 1, use_resource=False) for _ in range(2))
+    ids, gradient = tf.placeholder(tf.int32, [None]), tf.placeholder(tf.float32, [None, 3])
+    y, idx = tf.unique(ids)
+    total = tf.unsorted_segment_sum(gradient, idx, tf.shape(y)[0])
+    update = tf.raw_ops.SparseApplyAdagrad(var=table._ref(), accum=accum._ref(), lr=0.1, grad=total, indices=y)
+    feeds = {ids: [3, 1, 3, 1], gradient: np.ones((4, 3), np.float32)}
+    with tf.Session() as sess:
+        sess.run(tf.global_variables_initializer())
+        assert "_SumAndSparseApplyAdagrad" not in _types(sess, [update.op, total], feeds)
+        _, summed = sess.run([update.op, total], feeds)
+        np.testing.assert_array_equal(summed, np.full((2, 3), 2, np.float32))
 
 
 def test_a_product_that_others_read_stays():
@@ -159,8 +229,12 @@ def test_what_the_rows_need_is_not_computed_behind_their_sum():
 @pytest.mark.parametrize("rows", [0, 1, 5, 60, 100, 101, 3000])
 @pytest.mark.parametrize("different", [1, 7, 100_000])
 @pytest.mark.parametrize("width", [None, 3, 40])
-def test_sums_of_duplicates(rows, different, width):
+@pytest.mark.parametrize("engines", [None, "numpy"])
+def test_sums_of_duplicates(monkeypatch, rows, different, width, engines):
     from penstock.ops.segment import sum_of_duplicates_kernel
+
+    if engines:
+        monkeypatch.setenv("PENSTOCK_ENGINES", engines)
 
     random = np.random.RandomState(rows + different)
     indices = random.randint(0, different, rows)

@@ -47,30 +47,34 @@ if kind == "queue":
         with tf.control_dependencies([queue.enqueue(x)]):
             step = tf.group(step, tf.no_op())
 feeds = {x: np.ones((4, 16), np.float32)}
-armed, over = False, False
+left, pressing, over = 0, threading.Lock(), False
 
 def press():
+    global left
     while not over:
         time.sleep(random.random() * 0.004 + 0.0005)
-        if armed:
-            os.kill(os.getpid(), signal.SIGINT)
+        with pressing:
+            if left:
+                left -= 1
+                os.kill(os.getpid(), signal.SIGINT)
 
-def until_interrupted(sess):
-    global armed
+def interrupted_steps():
+    global left
     try:
-        armed = True
-        while True:
+        left = random.choice((1, 1, 2, 3))
+        while left:
             sess.run(step, feeds)
     except KeyboardInterrupt:
         pass
-    finally:
-        armed = False
+    with pressing:
+        left = 0
+    time.sleep(0.002)  # whoever pressed has been heard by the end of it
 
-def calmly(function):
-    # Those that were on their way when nobody was to press any more.
+def caught(function, deep=4):
+    # An interrupt may come while another one is caught, and there are at most three.
     while True:
         try:
-            return function()
+            return caught(function, deep - 1) if deep else function()
         except KeyboardInterrupt:
             pass
 
@@ -82,17 +86,15 @@ with tf.Session(config=tf.ConfigProto(device_count={"CPU": places})) as sess:
         sess.run(step, feeds)
     threading.Thread(target=press, daemon=True).start()
     for _ in range(wanted):
-        calmly(lambda: until_interrupted(sess))
-        calmly(lambda: time.sleep(0.002))
-        if kind == "queue" and not calmly(lambda: sess.run(queue.size())):
-            calmly(lambda: sess.run(fill, feeds))  # stopped between taking and putting
-        values = calmly(lambda: sess.run(tf.global_variables()))
+        caught(interrupted_steps)
+        if kind == "queue" and not sess.run(queue.size()):
+            sess.run(fill, feeds)  # stopped between taking and putting
+        values = sess.run(tf.global_variables())
         assert all(np.isfinite(v).all() for v in values)
     over = True
-    calmly(lambda: time.sleep(0.02))
     other = threading.Thread(target=lambda: sess.run(step, feeds), daemon=True)
     other.start()
-    other.join(20)
+    other.join(60)
     print("usable by other threads", not other.is_alive())
 """
 
@@ -121,7 +123,7 @@ def test_ctrl_c_at_any_moment(name):
 
 
 def run(program):
-    result = subprocess.run([sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": ROOT}, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    result = subprocess.run([sys.executable, "-c", program], env={**os.environ, "PYTHONPATH": ROOT}, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
     assert result.returncode == 0, result.stderr[-3000:]
     return result.stdout
 
@@ -147,8 +149,8 @@ def slow(x):
     return x
 step = v.assign_add(tf.py_func(slow, [v], tf.float32))
 start = time.monotonic()
-press(0.2)
 try:
+    press(0.2)
     sess.run(step)
 except KeyboardInterrupt:
     print("interrupted", time.monotonic() - start < 15, sess.run(v))
@@ -163,8 +165,8 @@ def body(i):
         return tf.identity(i)
 loop = tf.while_loop(lambda i: i >= 0, body, [tf.constant(0)])
 for _ in range(2):
-    press(0.2)
     try:
+        press(0.2)
         sess.run(loop)
     except KeyboardInterrupt:
         print("interrupted", sess.run(v) > 1.0)
@@ -193,23 +195,28 @@ def test_who_presses_again_does_not_wait():
     """A kernel that updates a variable does not end, for whatever reason."""
     program = BEGIN + """
 from penstock.ops import interrupts
-start = time.monotonic()
-press(0.1, 1.5)
+def press_again():
+    while not interrupts.came:
+        time.sleep(0.01)
+    press(interrupts.PATIENCE + 0.2)
 try:
     with interrupts.Uninterrupted():
         try:
-            time.sleep(20)
+            press(0)
+            threading.Thread(target=press_again).start()
+            time.sleep(50)
+            print("waits")
         except KeyboardInterrupt:
-            print("at once", 1.3 < time.monotonic() - start < 15)
+            print("at once", len(interrupts.came))
 except KeyboardInterrupt:
     print("not twice")
 print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)
 """
-    assert run(program) == "at once True\nTrue\n"
+    assert run(program) == "at once 0\nTrue\n"
 
 
 ALARMS = """
-import random, signal, sys, time
+import random, signal, sys
 import numpy as np
 import penstock as tf
 
@@ -237,13 +244,12 @@ with tf.Session() as sess:
     sess.run(tf.global_variables_initializer())
     for _ in range(50):
         sess.run(step, feeds)
-    end = time.monotonic() + 2
     rings = 0
-    while time.monotonic() < end:
+    while rings < 500:
         try:
             armed = True
             signal.setitimer(signal.ITIMER_REAL, 0.0003 + 0.001 * random.random())
-            while True:
+            while armed:  # what is raised inside of a destructor is not heard of
                 sess.run(step, feeds)
         except BaseException as error:
             kinds.add(type(error).__name__)
@@ -251,7 +257,7 @@ with tf.Session() as sess:
         armed = False
         sess.run(tf.global_variables())  # all of them are there
 assert signal.getsignal(signal.SIGALRM) is ring
-print("rings", rings, kinds)
+print(kinds)
 """
 
 
@@ -263,7 +269,7 @@ def test_handlers_of_other_signals_lose_nothing_and_their_errors_are_theirs(way,
     done = subprocess.run([sys.executable, "-c", ALARMS, way], capture_output=True, text=True, timeout=120, env=env)
     assert done.returncode == 0, done.stderr[-3000:]
     kind = "SystemExit" if way == "exit" else "TimedOut"
-    assert f"{{'{kind}'}}" in done.stdout and int(done.stdout.split()[1]) > 20, done.stdout
+    assert done.stdout == f"{{'{kind}'}}\n"
 
 
 def test_a_signal_while_code_is_written(monkeypatch):

@@ -20,7 +20,7 @@ OTHER = make_key(
     "/job:a/replica:0/task:0/device:CPU:0", 0x1234, "/job:b/replica:0/task:0/device:CPU:0", "edge_2_y", 0, 0
 )
 
-WAIT = 10.0
+WAIT = 60.0
 
 
 class Inbox:

@@ -16,7 +16,9 @@ from penstock.runtime.call_frame import CallFrame
 from penstock.runtime.cancellation import CancellationManager
 from penstock.runtime.executor import Step, run_step, run_step_async
 from penstock.runtime.threads import WorkPool
+from tests import steps
 
+from . import executor_ops
 from .executor_ops import threads_seen
 from .graphs import Builder, declare, executor, run
 
@@ -60,7 +62,7 @@ class TestAsync:
         b = Builder()
         b.ret(0, b("TestWait", name="w"))
         e = executor(b)
-        threading.Timer(0.02, manager.start_cancel).start()
+        steps.once(steps.is_waiting, manager.start_cancel)
         with pytest.raises(errors.CancelledError, match="Wait was cancelled") as info:
             run(e, cancellation=manager)
         assert info.value.op.name == "w"
@@ -93,12 +95,12 @@ class TestAsync:
             b("TestWait", name="w")
         e = executor(b)
         with pytest.raises(errors.DeadlineExceededError, match="Timed out waiting") as info:
-            run(e, timeout=0.05)
+            run(e, timeout=0.5)
         if op == "TestWait":
             assert "waiting for: w" in "\n".join(info.value.story)
         b = Builder()
         b.ret(0, b("TestLater", 3))
-        assert int(run(b, timeout=10)[0]) == 3
+        assert int(run(b, timeout=60)[0]) == 3
 
     def test_managers_are_left_when_the_step_ends(self):
         manager = CancellationManager()
@@ -124,9 +126,8 @@ class TestAsync:
         pool = WorkPool(1, "test-async")
         frame, ended = CallFrame([], 1), threading.Event()
         outcome = []
-        start = time.monotonic()
         run_step_async([executor(b)], Step(frame, pool=pool), lambda error: (outcome.append(error), ended.set()))
-        assert time.monotonic() - start < 5 and ended.wait(10)
+        assert ended.wait(60)
         assert outcome == [None] and int(frame.take_retvals()[0]) == 7
         pool.close()
 
@@ -135,7 +136,7 @@ class TestAsync:
         b("TestFail", b("TestLater", 1), kind="op")
         outcome, ended = [], threading.Event()
         run_step_async([executor(b)], Step(), lambda error: (outcome.append(error), ended.set()))
-        assert ended.wait(10) and isinstance(outcome[0], errors.OutOfRangeError)
+        assert ended.wait(60) and isinstance(outcome[0], errors.OutOfRangeError)
         manager = CancellationManager()
         manager.start_cancel()
         run_step_async([executor(b)], Step(cancellation=manager), outcome.append)
@@ -150,13 +151,14 @@ class TestPool:
         b.ret(0, b("AddV2", branches[0], b("AddV2", branches[1], branches[2])))
         return b
 
-    def test_heavy_kernels_run_at_the_same_time(self):
+    def test_heavy_kernels_run_at_the_same_time(self, monkeypatch):
         pool = WorkPool(2, "test-heavy")
         e = executor(self.wide())
         assert e.plan.wide
         e.straight = e.compiler = None
         assert float(run(e, np.float32(1), pool=pool)[0]) == 6  # learns what they cost
         threads_seen.clear()
+        monkeypatch.setattr(executor_ops, "meeting", threading.Barrier(3))
         assert float(run(e, np.float32(1), pool=pool)[0]) == 6
         assert len(threads_seen) == 3  # each on a thread of its own: the pool's two and the caller's
         pool.close()
@@ -164,14 +166,16 @@ class TestPool:
     def test_wide_programs_find_their_way(self, monkeypatch):
         monkeypatch.setenv("PENSTOCK_XLA", "0")  # importing JAX on a thread would spoil what is timed
         pool = WorkPool(2, "test-wide")
-        e = executor(self.wide())
-        for _ in range(12):
-            assert float(run(e, np.float32(1), pool=pool)[0]) == 6
-        assert e._chooser.choice is True
-        small = executor(self.wide(seconds=0.0))
-        for _ in range(8):
-            run(small, np.float32(1), pool=pool)
-        assert small._chooser.choice is False
+
+        def choice(seconds):
+            e = executor(self.wide(seconds))
+            for _ in range(12):
+                assert float(run(e, np.float32(1), pool=pool)[0]) == 6
+            return e._chooser.choice
+
+        # They are timed: one may be held up by what the machine has to do besides.
+        assert any(choice(0.03) is True for _ in range(5))
+        assert any(choice(0.0) is False for _ in range(5))
         pool.close()
 
     def test_one_thread_is_no_pool(self):
@@ -218,7 +222,7 @@ class TestPool:
         x = b.arg(0)
         ops = [b("TestMeet", x) for _ in range(6)]
         b.ret(0, b("NoOp", control=ops) and x)
-        assert float(run(b, np.float32(1), pool=pool, timeout=10)[0]) == 1
+        assert float(run(b, np.float32(1), pool=pool, timeout=60)[0]) == 1
         pool.close()
 
 
@@ -238,13 +242,16 @@ class TestLeaks:
         """Nothing of a step waits for the garbage collector: arrays would live on for a while."""
         for e, args in self.graphs():
             run(e, *args)
-            gc.collect()
+            found = []
             gc.disable()
             try:
-                run(e, *args)
-                assert gc.collect() == 0
+                for _ in range(5):  # threads that other tests have left may leave some
+                    gc.collect()
+                    run(e, *args)
+                    found.append(gc.collect())
             finally:
                 gc.enable()
+            assert min(found) == 0
 
     def test_steps_leave_no_threads(self):
         before = {t.name for t in threading.enumerate()}
@@ -271,13 +278,13 @@ def test_steps_after_fork():
     wide = executor(TestPool().wide(0.001))
     wide.straight = e.compiler = None
     for _ in range(2):
-        run(wide, np.float32(1), pool=pool, timeout=10)
-    assert int(run(e, timeout=10)[0]) == 7
+        run(wide, np.float32(1), pool=pool, timeout=60)
+    assert int(run(e, timeout=60)[0]) == 7
     pid = os.fork()
     if pid == 0:
         code = 1
         try:
-            ok = int(run(e, timeout=10)[0]) == 7 and float(run(wide, np.float32(1), pool=pool, timeout=10)[0]) == 6
+            ok = int(run(e, timeout=60)[0]) == 7 and float(run(wide, np.float32(1), pool=pool, timeout=60)[0]) == 6
             code = 0 if ok else 2
         finally:
             os._exit(code)

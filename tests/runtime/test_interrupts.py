@@ -32,7 +32,7 @@ declare("TestWait() -> (y: int32) stateful", async_kernel=wait)
         assert process.stdout.readline() == "waiting\n", process.stderr.read()
         time.sleep(0.1)
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=20)
+        out, err = process.communicate(timeout=100)
         assert process.returncode == 0, err
         return out
 
@@ -71,17 +71,18 @@ declare("TestWait() -> (y: int32) stateful", async_kernel=wait)
     def test_ctrl_c_during_a_kernel(self):
         process = self.start(
             """
-            import time
+            import os, time
             def slow(x):
                 print("waiting", flush=True)
-                time.sleep(1.0)
+                if general:
+                    threading.Timer(0.2, os.kill, (os.getpid(), 2)).start()
+                time.sleep(1 if general else 60)  # the state machine hears of it when the kernel is over
             declare("TestSlow(x: T) -> (y: T) [T: type]", kernel=slow)
             for general in (False, True):
                 b = Builder()
                 b.ret(0, b("TestSlow", 1))
                 if general:
                     b("TestWait")
-                    threading.Timer(0.5, lambda: __import__("os").kill(__import__("os").getpid(), 2)).start()
                 try:
                     run(b, general=general)
                 except KeyboardInterrupt:

@@ -16,7 +16,7 @@ def watched(sess):
 
 def forms(sess, count=1):
     """The executors for repeated shapes, when `count` of them are there."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 90
     while True:
         found = {key: form for key, form in watched(sess).forms.items() if form is not None}
         if len(found) >= count or time.monotonic() > deadline:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import penstock as tf
+from tests import steps
 
 
 @pytest.fixture
@@ -340,11 +341,9 @@ def test_close_cancels_waiting_steps():
 
     thread = threading.Thread(target=wait)
     thread.start()
-    while not outcome and not sess._runtime._prepared:
-        pass
-    threading.Event().wait(0.1)
+    steps.wait_until(lambda: steps.is_waiting(thread))
     sess.close()
-    thread.join(10)
+    thread.join(60)
     assert not thread.is_alive() and isinstance(outcome[0], tf.errors.CancelledError)
 
 

@@ -13,6 +13,7 @@ Values are numbered: the inputs, then what the links make. Steps that run side b
 from __future__ import annotations
 
 import ctypes
+import functools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
@@ -27,23 +28,52 @@ from penstock.engines.onednn.fused import Steps
 from penstock.engines.onednn.library import Library, OneDnnError
 from penstock.engines.onednn.plan import BYTES_PER_US, FLOPS_PER_US, planned
 from penstock.engines.onednn.primitives import FLOAT32, Primitive
+from penstock.engines.onednn.winograd import Winograd
 from penstock.graph.ir import Operation
-from penstock.ops.kernels.softmax import _softmax_and_logarithms
+from penstock.ops.kernels.softmax import _softmax, _softmax_and_logarithms
 from penstock.ops.native import calls, sweeps
 
 MOST_BYTES = 4 << 20
 """What the arrays of a small chain take, all together. Its arena stays between steps, and variables are held while it lasts: who updates them meanwhile makes copies."""
 
+MOVES, SWEEP = "moves", "sweep"
+CONVOLUTIONS = ("_FusedConv2D", "_FusedDepthwiseConv2dNative")
+_PASSING = (MOVES, SWEEP, *CONVOLUTIONS)
+
 Shape = tuple[int, ...]
 
 
 class Link(NamedTuple):
-    """A node: the numbers of the values that it reads, and of those that it makes. `number` is the constant that it multiplies by."""
+    """A node, or several: the numbers of the values that it reads, and of those that it makes."""
 
-    op: Operation
+    kind: str
+    """A key of `_MAKERS`: the type of its node, MOVES or SWEEP."""
+    op: Operation | None
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
-    number: Any = None
+    detail: Any = None
+    """The constant that a Mul multiplies by; a list of Moves; a Swept."""
+
+
+class Move(NamedTuple):
+    """A part of an input is copied to a part of an output, both by their places in the link; see `calls.copy_rows`."""
+
+    source: int
+    source_offset: int
+    source_step: int
+    target: int
+    target_offset: int
+    target_step: int
+    rows: int
+    length: int
+
+
+class Swept(NamedTuple):
+    """Elementwise nodes as a formula; its inputs that are arrays, and its outputs, are those of the link."""
+
+    sweep: sweeps.Sweep
+    rows: int
+    columns: int
 
 
 class _Call(NamedTuple):
@@ -55,12 +85,20 @@ class _Call(NamedTuple):
     function: int = 0
     has_table: bool = False
     fails: int = calls.ALWAYS_WORKS
+    threads: int = 0
+    """If not 0, the function runs on so many of OpenMP's threads, and counts in its table, whose last word says that it is in doubt of what it has made."""
+    kept: Any = None
+    """What lies at addresses among the arguments."""
 
 
 class _Value(NamedTuple):
-    """An argument that is a value's address."""
+    """An argument that is a value's address, or so many bytes behind it."""
 
     number: int
+    offset: int = 0
+
+    def moved(self, offset: int) -> _Value:
+        return self._replace(offset=self.offset + offset)
 
 
 class Unplanned(Exception):
@@ -72,15 +110,20 @@ class Chain:
 
     def __init__(self, links: Sequence[Link], shapes: Sequence[Shape], dtypes: Sequence[np.dtype], n_inputs: int, outputs: Sequence[int]) -> None:
         self.links, self.shapes, self.dtypes, self.outputs = links, shapes, dtypes, outputs
-        self.is_small = sum(math.prod(shape) * dtype.itemsize for shape, dtype in zip(shapes, dtypes)) <= MOST_BYTES
+        passing = {i for link in links if link.kind in _PASSING for i in link.outputs}  # each of them is small, and soon makes room
+        self.is_small = sum(math.prod(shape) * dtype.itemsize for i, (shape, dtype) in enumerate(zip(shapes, dtypes)) if i not in passing) <= MOST_BYTES
         self._inputs = [*zip(shapes[:n_inputs], dtypes[:n_inputs])]
         self._results = [(shapes[i], dtypes[i]) for i in outputs]
         self._plans: dict[int, _Plan | None] = {}
 
     def __call__(self, *arrays: Any) -> list[np.ndarray] | None:
+        without_gaps = True
         for array, (shape, dtype) in zip(arrays, self._inputs):
-            if array.__class__ is not np.ndarray or array.shape != shape or array.dtype != dtype or not array.flags.c_contiguous:
+            if array.__class__ is not np.ndarray or array.shape != shape or array.dtype != dtype:
                 return None
+            without_gaps = without_gaps and array.flags.c_contiguous
+        if not without_gaps:
+            arrays = tuple(map(np.ascontiguousarray, arrays))
         threads = lib.threads()
         plan = self._plans[threads] if threads in self._plans else self._planned(threads)
         if plan is None or lib.get() is not plan.library:  # after a fork there is none
@@ -106,7 +149,7 @@ class _Plan:
         values = _Values(chain)
         self.calls: list[_Call] = []
         for link in chain.links:
-            self.calls += _MAKERS[link.op.type](library, link, values)
+            self.calls += _MAKERS[link.kind](library, link, values)
         self.threads = max((c.primitive.threads for c in self.calls if c.primitive is not None), default=1)
         self.external = [*range(len(chain._inputs)), *chain.outputs]
         self.offsets, self.size = values.laid_out(self.calls, self.external)
@@ -176,13 +219,16 @@ class _Run:
         start = address(self._arena)
         start += -start % ALIGNMENT
         self._at = {number: start + offset for number, offset in plan.offsets.items()}
-        self._places: dict[int, list[tuple[Callable[[Any, int], Any], Any]]] = {number: [] for number in plan.external}
+        self._places: dict[int, list[tuple[Callable[[Any, int], Any], Any, int]]] = {number: [] for number in plan.external}
         self._sets: list[tuple[Primitive, Any]] = []
         self._tables: list[Any] = []
         rows: list[tuple[int, Sequence[Any], int]] = []
         threads = 0
         for call in plan.calls:
             primitive = call.primitive
+            if call.threads:
+                rows += self._together(plan.library, call)
+                continue
             if primitive is None:
                 arguments = [self._table(call.arguments)] if call.has_table else call.arguments
                 rows.append((call.function, arguments, call.fails))
@@ -206,13 +252,24 @@ class _Run:
         self._tables.append(table)
         return ctypes.addressof(table)
 
+    def _together(self, library: Library, call: _Call) -> list[tuple[int, Sequence[Any], int]]:
+        """The calls of a function on OpenMP's threads, with a new copy of its table, which fail where it is in doubt."""
+        size = len(call.arguments)
+        told, table = self._table(call.arguments), self._table([0] * size)
+        last = 8 * (size - 1)
+        return [
+            (calls.copy_rows(), (table, 0, told, 0, 1, 2 * size), calls.ALWAYS_WORKS),
+            (_address(library.together), (call.function, table, call.threads, 0), calls.ALWAYS_WORKS),
+            (_compare(), (table + last, told + last, 8), calls.FAILS),
+        ]
+
     def _put(self, word: Any, setter: Callable[[Any, int], Any], place: Any) -> None:
         if not isinstance(word, _Value):
             setter(place, address(word) if isinstance(word, np.ndarray) else word)
         elif word.number in self._at:
-            setter(place, self._at[word.number])
+            setter(place, self._at[word.number] + word.offset)
         else:
-            self._places[word.number].append((setter, place))
+            self._places[word.number].append((setter, place, word.offset))
 
     def _arguments(self, primitive: Primitive, values: Sequence[Any], scratch: int) -> tuple[int, int, int, int]:
         """Of `execute`."""
@@ -227,8 +284,8 @@ class _Run:
         known = self._known
         for i, new in enumerate(addresses):
             if known[i] != new:
-                for setter, place in self._moves[i]:
-                    setter(place, new)
+                for setter, place, offset in self._moves[i]:
+                    setter(place, new + offset)
                 known[i] = new
 
     def __del__(self) -> None:
@@ -247,6 +304,7 @@ def _threads_set(library: Library, number: int) -> list[tuple[int, Sequence[Any]
 
 def _product(library: Library, link: Link, values: _Values) -> list[_Call]:
     op = link.op
+    assert op is not None
     steps = Steps.of(op) if op.type == "_FusedMatMul" else None
     a, b, *bias = map(_Value, link.inputs)
     spec = products.Spec(values.shapes[a.number], values.shapes[b.number], op.attrs["transpose_a"], op.attrs["transpose_b"], FLOAT32)
@@ -255,6 +313,28 @@ def _product(library: Library, link: Link, values: _Values) -> list[_Call]:
     if plan is None:
         raise Unplanned
     return [_Call(plan.main, [a, b, _Value(link.outputs[0]), *bias])]
+
+
+def _product_columns(library: Library, link: Link, values: _Values) -> list[_Call]:
+    """With some rows of the second operand, transposed."""
+    assert link.op is not None
+    (a, b), start, count = link.inputs, link.op.attrs["start"], link.op.attrs["count"]
+    inner = values.shapes[b][1]
+    spec = products.Spec(values.shapes[a], (count, inner), False, True, FLOAT32)
+    plan = planned(products.MatMul, library, spec.flops / FLOPS_PER_US, spec, False, (), False)
+    if plan is None:
+        raise Unplanned
+    return [_Call(plan.main, [_Value(a), _Value(b, start * inner * FLOAT32.itemsize), _Value(link.outputs[0])])]
+
+
+def _batch_product(library: Library, link: Link, values: _Values) -> list[_Call]:
+    assert link.op is not None
+    a, b = link.inputs
+    spec = products.Spec(values.shapes[a], values.shapes[b], link.op.attrs["adj_x"], link.op.attrs["adj_y"], FLOAT32)
+    plan = planned(products.MatMul, library, spec.flops / FLOPS_PER_US, spec, False, (), False)
+    if plan is None:
+        raise Unplanned
+    return [_Call(plan.main, [_Value(a), _Value(b), _Value(link.outputs[0])])]
 
 
 def _relu_grad(library: Library, link: Link, values: _Values) -> list[_Call]:
@@ -280,8 +360,17 @@ def _times_number(library: Library, link: Link, values: _Values) -> list[_Call]:
     sweep = sweeps.compiled(_TIMES)
     if sweep is None:
         raise Unplanned
-    number = int(np.float32(link.number).view(np.uint32))
+    number = int(np.float32(link.detail).view(np.uint32))
     return [_Call(None, [1, math.prod(values.shapes[x]), _Value(x), _Value(y), 0, number], _address(sweep.function), has_table=True)]
+
+
+def _softmax_of_rows(library: Library, link: Link, values: _Values) -> list[_Call]:
+    x = link.inputs[0]
+    columns = values.shapes[x][-1]
+    sweep, _ = _softmax.sweep_for(FLOAT32, (sweeps.FULL,), sweeps.shape_for(columns))  # type: ignore[attr-defined]
+    if sweep is None:
+        raise Unplanned
+    return _swept(library, link._replace(detail=Swept(sweep, math.prod(values.shapes[x]) // columns, columns)), values)
 
 
 def _cross_entropy(library: Library, link: Link, values: _Values) -> list[_Call]:
@@ -301,16 +390,68 @@ def _cross_entropy(library: Library, link: Link, values: _Values) -> list[_Call]
     ]
 
 
+def _moves(library: Library, link: Link, values: _Values) -> list[_Call]:
+    return [
+        _Call(
+            None,
+            [
+                _Value(link.outputs[m.target], m.target_offset), m.target_step, _Value(link.inputs[m.source], m.source_offset), m.source_step,
+                m.rows, m.length // 4,
+            ],
+            calls.copy_rows(),
+        )
+        for m in link.detail
+    ]  # fmt: skip
+
+
+def _swept(library: Library, link: Link, values: _Values) -> list[_Call]:
+    sweep, rows, columns = link.detail
+    kept = [values.more(columns * sweep.size + ALIGNMENT) for _ in range(sweep.n_kept)]
+    return [_Call(None, [rows, columns, *map(_Value, link.inputs), *map(_Value, link.outputs), *kept, 0], _address(sweep.function), has_table=True)]
+
+
+def _convolution(library: Library, link: Link, values: _Values) -> list[_Call]:
+    """A convolution of constants, which its own kernel lays out, or has already."""
+    convolution, constants = link.detail
+    arrays = iter(link.inputs)
+    ready = convolution.ready(*(np.broadcast_to(np.float32(0), values.shapes[next(arrays)]) if c is None else c for c in constants))
+    if ready is None:
+        raise Unplanned
+    plan, weights, vectors, _ = ready
+    x, *addend, y = map(_Value, (*link.inputs, *link.outputs))
+    if not isinstance(plan, Winograd):
+        return [_Call(plan.main, [x, weights, y, *vectors, *addend], kept=ready)]
+    if not _address(library.together):
+        raise Unplanned
+    points, products = values.more(plan.size), values.more(plan.size)
+    steps = plan.steps(x, weights, y, vectors[0] if vectors else 0, addend[0] if addend else 0, points, products, _Value.moved)
+    return [_Call(None, told, code, threads=plan.main.threads, kept=ready) if code else _Call(plan.main, told, kept=ready) for code, told in steps]
+
+
+@functools.cache
+def _compare() -> int:
+    """The address of f(a, b, size), whose answer is 0 if so many bytes are the same."""
+    return _address(ctypes.CDLL(None).memcmp)
+
+
 def _address(function: Any) -> int:
-    return ctypes.cast(function, ctypes.c_void_p).value or 0
+    return ctypes.cast(function, ctypes.c_void_p).value or 0 if isinstance(function, ctypes._CFuncPtr) else 0  # type: ignore[attr-defined]
 
 
 _MAKERS: dict[str, Callable[[Library, Link, _Values], list[_Call]]] = {
     "_FusedMatMul": _product,
     "MatMul": _product,
+    "_MatMulColumns": _product_columns,
+    "BatchMatMul": _batch_product,
+    "BatchMatMulV2": _batch_product,
+    "Softmax": _softmax_of_rows,
     "ReluGrad": _relu_grad,
     "Sum": _sum_of_rows,
     "BiasAddGrad": _sum_of_rows,
     "Mul": _times_number,
     "SparseSoftmaxCrossEntropyWithLogits": _cross_entropy,
+    "_FusedConv2D": _convolution,
+    "_FusedDepthwiseConv2dNative": _convolution,
+    MOVES: _moves,
+    SWEEP: _swept,
 }

@@ -10,7 +10,7 @@ with the gradients as products of matrices (`Product`), also in the backward pas
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -367,14 +367,32 @@ MANY_TIMES = 8
 cell by cell: that takes as long whatever the results, a convolution of theirs as long as there are results."""
 
 
+class Checked:
+    """A plan that gives None where it cannot say what is finite, and the one that computes again then, made when it is needed."""
+
+    def __init__(self, plan: Any, by_definition: Callable[[], Any]) -> None:
+        self.main, self._run, self._by_definition = plan.main, plan.run, by_definition
+
+    def run(self, *inputs: np.ndarray) -> Any:
+        result = self._run(*inputs)
+        return self._by_definition().run(*inputs) if result is None else result
+
+
 def forward_plan(
     library: Library, spec: Spec, bias_type: np.dtype | None = None, post_ops: PostOps = (), is_constant: bool = False
 ) -> Forward | winograd.Winograd | None:
-    """The plan of a convolution with what follows it. `is_constant`: the filter never changes, so that laying it out costs nothing."""
+    """The plan of a convolution with what follows it, which may give None (`Checked`). `is_constant`: the filter never changes, so that laying it out costs nothing."""
     if winograd.pays(spec, is_constant):
         plan = planned(winograd.Winograd, library, spec.microseconds, spec, bias_type, post_ops, is_constant)
         if plan is not None:
             return plan
+    return plan_by_definition(library, spec, bias_type, post_ops, is_constant)
+
+
+def plan_by_definition(
+    library: Library, spec: Spec, bias_type: np.dtype | None = None, post_ops: PostOps = (), is_constant: bool = False
+) -> Forward | None:
+    """As `forward_plan`, but always with a result."""
     most = MANY_POSITIONS if spec.filter_bytes <= LARGE_FILTER else SOME_POSITIONS
     if spec.groups == 1 and (spec.depth < FEW_CHANNELS or (spec.positions <= most and not is_constant)):
         plan = planned(Forward, library, spec.microseconds, spec, bias_type, post_ops, True)
@@ -385,8 +403,10 @@ def forward_plan(
 
 def forward(library: Library, spec: Spec, has_bias: bool = False, post_ops: PostOps = (), is_constant: bool = False) -> Any:
     """A plan whose `run(x, filter, [bias], *[addends])` gives the convolution, or None."""
-    plan = forward_plan(library, spec, spec.dtype if has_bias else None, post_ops, is_constant)
-    return plan.constant if plan is not None and is_constant else plan
+    told = library, spec, spec.dtype if has_bias else None, post_ops, is_constant
+    plan = forward_plan(*told)
+    ready = plan.constant if plan is not None and is_constant else plan
+    return Checked(ready, lambda: plan_by_definition(*told)) if isinstance(plan, winograd.Winograd) else ready
 
 
 def backward_input(library: Library, spec: Spec) -> Any:
@@ -394,7 +414,7 @@ def backward_input(library: Library, spec: Spec) -> Any:
     if winograd.pays(winograd.turned(spec), is_constant=False):
         plan = planned(winograd.BackwardInput, library, spec.microseconds, spec)
         if plan is not None:
-            return plan
+            return Checked(plan, lambda: planned(BackwardInput, library, spec.microseconds, spec, False))
     as_it_is = spec.depth < FEW_CHANNELS and spec.groups == 1 and (spec.out_depth >= MANY_TIMES * spec.depth or any(s.stride > 1 for s in spec.slides))
     return _product(library, spec, "input") or planned(BackwardInput, library, spec.microseconds, spec, as_it_is)
 
@@ -404,7 +424,7 @@ def backward_filter(library: Library, spec: Spec, has_bias: bool = False) -> Any
     if winograd.pays(spec, is_constant=False):
         plan = planned(winograd.BackwardFilter, library, spec.microseconds, spec, has_bias)
         if plan is not None:
-            return plan
+            return Checked(plan, lambda: planned(BackwardFilter, library, spec.microseconds, spec, has_bias))
     product = None if has_bias else _product(library, spec, "filter")
     return product or planned(BackwardFilter, library, spec.microseconds, spec, has_bias)
 

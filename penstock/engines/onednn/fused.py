@@ -102,6 +102,15 @@ def _first_shape(x: np.ndarray, *rest: Any) -> Any:
 # -- convolutions -------------------------------------------------------------------------------------------------------
 
 
+class Ready(NamedTuple):
+    """A convolution whose filter and vectors never change: the addresses at which they lie, laid out, and what must live as long."""
+
+    plan: Any
+    weights: int
+    vectors: tuple[int, ...]
+    kept: Any
+
+
 class _Conv:
     """One fused convolution: finds what to do for shapes."""
 
@@ -122,16 +131,36 @@ class _Conv:
         ones = (spec.out_depth, 1, *(1,) * len(spec.slides))
         full = (Add(spec.dst_dims, channels_last_strides(spec.dst_dims)),) if steps.addend else ()
         if self.is_constant:
-            has_bias = bool(steps.bias or steps.norm)
-            plan = convolutions.forward_plan(library, spec, FLOAT32 if has_bias else None, (*full, *steps.eltwise()), True)
-            return plan and self._constant(plan, inputs)
-        scaled: PostOps = (Multiply(channel, ones, FLOAT32), Add(channel, ones, FLOAT32)) if steps.norm else ()
-        bias_type = self.window.dtype if steps.bias and not steps.norm else None
-        plan = convolutions.forward_plan(library, spec, bias_type, (*scaled, *full, *steps.eltwise()))
+            scaled: PostOps = ()
+            bias_type, finished = FLOAT32 if steps.bias or steps.norm else None, self._constant
+        else:
+            scaled = (Multiply(channel, ones, FLOAT32), Add(channel, ones, FLOAT32)) if steps.norm else ()
+            bias_type, finished = self.window.dtype if steps.bias and not steps.norm else None, self._changing
+        plan = convolutions.forward_plan(library, spec, bias_type, (*scaled, *full, *steps.eltwise()), self.is_constant)
         if plan is None:
             return None
-        run, addend = plan.run, steps.addend
-        if steps.norm is None:
+        kernel = finished(plan, inputs)
+        if not isinstance(plan, Winograd):
+            return kernel
+
+        def checked(*inputs: np.ndarray) -> np.ndarray:
+            """As `conv.Checked`. Behind a sum NaN stays NaN, as in TensorFlow, which joins no activation there."""
+            y = kernel(*inputs)
+            if y is not None:
+                return y
+            last = () if steps.addend else steps.eltwise()
+            by_definition = convolutions.plan_by_definition(library, spec, bias_type, (*scaled, *full, *last), self.is_constant)
+            y = finished(by_definition, inputs)(*inputs)
+            if steps.addend:
+                steps.in_place()(y)
+            return y
+
+        return checked
+
+    def _changing(self, plan: Any, inputs: Sequence[np.ndarray]) -> Kernel:
+        """With filter and vectors that may change."""
+        run, addend = plan.run, self.steps.addend
+        if self.steps.norm is None:
             return lambda x, w, *more: run(x, w, *map(contiguous, more))
 
         def normalised(*inputs: np.ndarray) -> np.ndarray:
@@ -156,8 +185,18 @@ class _Conv:
         factor = scale / np.sqrt(variance + self.steps.epsilon)
         return factor.astype(np.float32), (offset - (mean - bias) * factor).astype(np.float32)
 
-    def _constant(self, plan: convolutions.Forward | Winograd, inputs: Sequence[np.ndarray]) -> Kernel:
-        """With filter and vectors laid out once and for all."""
+    def ready(self, *inputs: np.ndarray) -> Ready | None:
+        """For whoever runs the primitives himself, on arrays with channels last. Of input and addend only the shapes matter."""
+        steps, (x, filter) = self.steps, inputs[:2]
+        spec = self.window.spec(x.shape, filter.shape)
+        library = library_for(self.window.dtype) if spec else None
+        if library is None or spec is None or not (self.is_constant and spec.channels_last and self._fits(spec, inputs)):
+            return None
+        full = (Add(spec.dst_dims, channels_last_strides(spec.dst_dims)),) if steps.addend else ()
+        plan = convolutions.forward_plan(library, spec, FLOAT32 if steps.bias or steps.norm else None, (*full, *steps.eltwise()), True)
+        return plan and self._ready(plan, inputs)
+
+    def _ready(self, plan: Any, inputs: Sequence[np.ndarray]) -> Ready:
         filter, bias, steps = inputs[1], None, self.steps
         if steps.norm:
             scale, offset, mean, variance = inputs[steps.norm]
@@ -173,14 +212,17 @@ class _Conv:
         else:
             kept = self._weights(plan, filter)
             weights = kept.address
-        run = plan.run_at
-        vectors = () if bias is None else (address(bias),)
-        if not steps.addend:
-            # `kept` and `bias` are named so that they live as long as the function.
-            return lambda x, w, *_, kept=(kept, bias): run(x, weights, vectors)
-        addend = steps.addend
+        return Ready(plan, weights, () if bias is None else (address(bias),), (kept, bias))
 
-        def with_addend(*inputs: np.ndarray, kept: Any = (kept, bias)) -> np.ndarray:
+    def _constant(self, plan: Any, inputs: Sequence[np.ndarray]) -> Kernel:
+        """With filter and vectors laid out once and for all."""
+        _, weights, vectors, kept = self._ready(plan, inputs)
+        run, addend = plan.run_at, self.steps.addend
+        if not addend:
+            # `kept` is named so that it lives as long as the function.
+            return lambda x, w, *_, kept=kept: run(x, weights, vectors)
+
+        def with_addend(*inputs: np.ndarray, kept: Any = kept) -> np.ndarray:
             other = contiguous(inputs[addend])
             return run(inputs[0], weights, (*vectors, address(other)))
 
@@ -210,7 +252,9 @@ def fused_conv(is_depthwise: bool) -> Kernel:
         if not window.is_supported:
             return None
         one = _Conv(op, window, steps)
-        return remembering(op, fallback, _first_shape if one.is_constant and not steps.addend else shapes, one.prepare)
+        kernel = remembering(op, fallback, _first_shape if one.is_constant and not steps.addend else shapes, one.prepare)
+        kernel.convolution = one  # type: ignore[attr-defined]
+        return kernel
 
     return maker
 

@@ -15,7 +15,15 @@ import numpy as np
 from penstock.engines.memory import address, aligned_empty
 from penstock.engines.onednn import library as lib
 from penstock.engines.onednn.library import Library, OneDnnError
-from penstock.engines.onednn.plan import FLOPS_PER_US, Reordered, contiguous, planned, strides_of, threads_for
+from penstock.engines.onednn.plan import (
+    BYTES_PER_US,
+    FLOPS_PER_US,
+    Reordered,
+    contiguous,
+    planned,
+    strides_of,
+    threads_for,
+)
 from penstock.engines.onednn.primitives import FLOAT32, Maker, PostOps
 
 FEW_ROWS = 16
@@ -144,4 +152,6 @@ def matmul(
     is_plain = spec.dtype == FLOAT32 and not (has_bias or post_ops or is_constant)
     if is_plain and len(spec.shape) == 2 and spec.sizes[0] <= FEW_ROWS:
         return Gemm(library, spec)
-    return planned(MatMul, library, spec.flops / FLOPS_PER_US, spec, has_bias, post_ops, is_constant)
+    # Few rows wait for the other operand, which comes out of main memory if it is constant and large.
+    waits = math.prod(spec.b) * spec.dtype.itemsize / BYTES_PER_US if is_constant else 0.0
+    return planned(MatMul, library, max(spec.flops / FLOPS_PER_US, waits), spec, has_bias, post_ops, is_constant)

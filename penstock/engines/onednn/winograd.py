@@ -28,13 +28,16 @@ The gradient of the filter is, for each tile, a convolution of its cells with th
 where the sums over tiles are 16 products (C, tiles) @ (tiles, O), of operands that oneDNN would lay out anew: these are machine code too. At the point where both
 means are taken the gradients of the results add up to a quarter of the bias's gradient.
 
-A constant filter is transformed once, in float64, and rounded once. The result is good to about a bit less than that of the definition. Where cells
-are infinite or NaN, so may be all results of the tiles that see them.
+A constant filter is transformed once, in float64, and rounded once. The result is good to about a bit less than that of the definition. Where a cell is
+infinite or NaN, so may be all results of the tiles that see it, also those whose windows do not; and large numbers become infinite sooner. The last transform sees that: plans give no result
+(None) then, and whoever asks computes it by the definition (`conv.Checked`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+import operator
+from collections.abc import Callable, Iterator, Sequence
 from ctypes import c_float, memset
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -74,7 +77,9 @@ def pays(spec: Spec, is_constant: bool = True) -> bool:
     """Whether a convolution is quicker this way. `is_constant`: the filter never changes, so that transforming it, or laying it out, costs nothing."""
     if spec.groups != 1 or spec.is_depthwise or not spec.channels_last or spec.dtype != FLOAT32 or len(spec.slides) != 2:
         return False
-    if any(s.window != WINDOW or s.stride != 1 or s.dilation != 1 or min(s.before, s.after) < 0 for s in spec.slides):
+    if any(s.window != WINDOW or s.stride != 1 or s.dilation != 1 for s in spec.slides):
+        return False
+    if not all(0 <= cells < WINDOW for s in spec.slides for cells in (s.before, s.after)):  # so that oneDNN has a plan by the definition, too
         return False
     if not transforms.available(spec.depth, spec.out_depth):
         return False
@@ -130,7 +135,7 @@ class Winograd:
         has_bias = bias_type is not None
         self._of_cells, self._of_points = transforms.cells(), _results(has_bias, post_ops)
         self._bias, self._addend = (0 if has_bias else None), (int(has_bias) if any(isinstance(op, Add) for op in post_ops) else None)
-        self._size = POINTS * count * max(spec.depth, spec.out_depth) * FLOAT32.itemsize
+        self.size = POINTS * count * max(spec.depth, spec.out_depth) * FLOAT32.itemsize
         # The last strip may compute some rows again.
         self._strips = [_Strip.of(spec, self.images, min(i, all_rows - rows), rows) for i in range(0, all_rows, rows)]
         self._zeros, self._unread = np.zeros(spec.depth, FLOAT32), np.zeros(spec.out_depth, FLOAT32)
@@ -141,55 +146,71 @@ class Winograd:
         """A constant bias as `run_at` reads it."""
         return bias
 
-    def run_constant(self, x: np.ndarray, w: np.ndarray, *more: np.ndarray) -> np.ndarray:
+    def run_constant(self, x: np.ndarray, w: np.ndarray, *more: np.ndarray) -> np.ndarray | None:
         return self.run_at(x, self.weights.constant(w), [*map(address, more)])
 
-    def run_changing(self, x: np.ndarray, w: np.ndarray, *more: np.ndarray) -> np.ndarray:
+    def run_changing(self, x: np.ndarray, w: np.ndarray, *more: np.ndarray) -> np.ndarray | None:
         w = contiguous(w)
         points = scratch.take(POINTS * w[0, 0].nbytes)
-        self._transform(transforms.filters(), self._weights, len(self._weights), points.address, address(w), w[0, 0, 0])
+        transform(self.main.library, self.main.threads, transforms.filters(), self._weights, len(self._weights), points.address, address(w), w[0, 0, 0])
         y = self.run_at(x, points.address, [*map(address, more)])
         scratch.give(points)
         return y
 
-    def run_at(self, x: np.ndarray, weights: int, more: Sequence[int]) -> np.ndarray:
+    def run_at(self, x: np.ndarray, weights: int, more: Sequence[int]) -> np.ndarray | None:
         """With weights laid out before, and further operands, by their addresses."""
+        doubt = False
         x = contiguous(x)
         y = aligned_empty(self.shape, FLOAT32)
         bias, addend = (0 if i is None else more[i] for i in (self._bias, self._addend))
-        from_x, to_y, step_x, step_y = address(x), address(y), self.images * x.strides[0], self.images * y.strides[0]
-        # Two buffers: what one step writes, the next one reads.
-        points, products = scratch.take(self._size), scratch.take(self._size)
-        for _ in range(0, self.spec.batch, self.images):
-            for strip in self._strips:
-                self._transform(self._of_cells, strip.cells, self.count, points.address, from_x, self._zeros)
-                self.main.run(points.address, weights, products.address)
-                self._transform(self._of_points, strip.results, self.count, products.address, to_y, self._unread, bias, addend)
-            from_x, to_y, addend = from_x + step_x, to_y + step_y, addend + step_y
+        points, products = scratch.take(self.size), scratch.take(self.size)
+        for code, told in self.steps(address(x), weights, address(y), bias, addend, points.address, products.address, operator.add):
+            if code:
+                doubt |= bool(together(self.main.library, self.main.threads, code, told)[-1])
+            else:
+                self.main.run(*told)
         scratch.give(products)
         scratch.give(points)
-        return y
+        return None if doubt else y
 
-    def _transform(self, code: int, *told: Any) -> None:
-        transform(self.main.library, self.main.threads, code, *told)
+    def steps(
+        self, x: Any, weights: int, y: Any, bias: int, addend: Any, points: Any, products: Any, moved: Callable[[Any, int], Any]
+    ) -> Iterator[tuple[int, tuple[Any, ...]]]:
+        """What has to be done: machine code and its table, or 0 and the arguments of `main`. `points` and `products` are two buffers of `size` bytes: what one
+        step writes, the next one reads. `moved(address, bytes)` is an address behind another one; addresses may be any objects of which that is true."""
+        step_x, step_y = (self.images * math.prod(dims[1:]) * FLOAT32.itemsize for dims in (self.spec.src_dims, self.spec.dst_dims))
+        for i in range(self.spec.batch // self.images):
+            for strip in self._strips:
+                yield self._of_cells, self._told(strip.cells, points, moved(x, i * step_x), self._zeros)
+                yield 0, (points, weights, products)
+                added = moved(addend, i * step_y) if addend else 0
+                yield self._of_points, self._told(strip.results, products, moved(y, i * step_y), self._unread, bias, added)
+
+    def _told(self, places: np.ndarray, points: Any, image: Any, outside: np.ndarray, bias: int = 0, addend: Any = 0) -> transforms.Table:
+        return _table(self.main.threads, places, self.count, points, image, outside, bias, addend)
 
 
 def transform(
     library: Library, threads: int, code: int, places: np.ndarray, tiles: int, points: int, image: int, outside: np.ndarray, bias: int = 0, addend: int = 0
-) -> None:
-    """Runs one of the functions of `ops.native.winograd` on tiles whose places are given; `outside`, of as many channels, stands for what is not in the image."""
+) -> bool:
+    """Runs one of the functions of `ops.native.winograd` on tiles whose places are given; `outside`, of as many channels, stands for what is not in the image.
+    Returns whether results or weights that it has written are not all finite."""
+    return bool(together(library, threads, code, _table(threads, places, tiles, points, image, outside, bias, addend))[-1])
+
+
+def _table(threads: int, places: np.ndarray, tiles: int, points: Any, image: Any, outside: np.ndarray, bias: int, addend: Any) -> transforms.Table:
     share = max(1, tiles // (SHARES * threads))
-    table = transforms.Table(0, tiles, share, address(places), points, image, address(outside), outside.nbytes, bias, addend)
-    together(library, threads, code, table)
+    return transforms.Table(0, tiles, share, address(places), points, image, address(outside), outside.nbytes, bias, addend)
 
 
-def together(library: Library, threads: int, code: int, told: tuple[int, ...]) -> None:
-    """Calls the machine code with a table on so many threads."""
+def together(library: Library, threads: int, code: int, told: tuple[int, ...]) -> np.ndarray:
+    """Calls the machine code with a table on so many threads. Returns what has become of the table."""
     table = np.array(told, np.int64)
     library.used = True
     status = library.run(threads, library.together, code, address(table), threads, 0)
     if status:
         raise OneDnnError("transform", status)
+    return table
 
 
 class BackwardInput:
@@ -199,7 +220,7 @@ class BackwardInput:
         self.turned = Winograd(m, turned(spec), None, (), is_constant=False, is_turned=True)
         self.main = self.turned.main
 
-    def run(self, w: np.ndarray, dy: np.ndarray) -> np.ndarray:
+    def run(self, w: np.ndarray, dy: np.ndarray) -> np.ndarray | None:
         return self.turned.run_changing(dy, w)
 
 
@@ -240,9 +261,11 @@ class BackwardFilter:
                 together(library, threads, products, transforms.Products(0, pieces, tiles, cells.address, gradients.address, sums.address))
                 if self.has_bias:
                     db += _rows_at(gradients.address + MEANS * tiles * no_gradient.nbytes, tiles, spec.out_depth).sum(0)
-        transform(library, threads, of_points, self._places, spec.depth, sums.address, address(dw), no_gradient)
+        doubt = transform(library, threads, of_points, self._places, spec.depth, sums.address, address(dw), no_gradient)
         for used in (sums, gradients, cells):
             scratch.give(used)
+        if doubt:
+            return None
         db *= TILE * TILE
         return (dw, db) if self.has_bias else dw
 

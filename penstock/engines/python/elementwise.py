@@ -51,7 +51,7 @@ SLOWNESS = 6
 
 _FLOATS = (np.float32, np.float64)
 _CONSTANTS = ("Const", "HostConst")
-_REDUCTIONS = {"Sum": np.add, "Mean": np.add, "Max": np.maximum, "Min": np.minimum}
+REDUCTIONS = {"Sum": np.add, "Mean": np.add, "Max": np.maximum, "Min": np.minimum}
 
 # -- nodes as steps ------------------------------------------------------------------------------------------------------
 
@@ -213,7 +213,7 @@ def steps_in_run(node: Any, root: Callable[[Tensor], Tensor]) -> list[Step] | No
     if op.type == "RsqrtGrad":
         dtype = op.outputs[0].dtype.np
         return _rsqrt_grad(op, dtype) if dtype.type in _FLOATS and original(node) and not variables_read(node) else None
-    if op.type == "BroadcastTo" or op.type in _REDUCTIONS:
+    if op.type == "BroadcastTo" or op.type in REDUCTIONS:
         x, other = op.inputs[0], root(op.inputs[1])
         dtype = x.dtype.np
         if dtype.type not in _FLOATS or other.op.type not in _CONSTANTS or x.dims is None or not original(node):
@@ -223,14 +223,14 @@ def steps_in_run(node: Any, root: Callable[[Tensor], Tensor]) -> list[Step] | No
         axes = [int(a) for a in np.ravel(other.op.attrs["value"].array)]
         if not op.attrs["keep_dims"] or len(x.dims) < 2 or axes not in ([-1], [len(x.dims) - 1]) or x.dims[-1] is None:
             return None
-        steps = [Step(_REDUCTIONS[op.type], (x,), dtype, True)]
+        steps = [Step(REDUCTIONS[op.type], (x,), dtype, True)]
         return steps if op.type != "Mean" else [*steps, Step(np.true_divide, (0, dtype.type(x.dims[-1])), dtype)]
     return steps_of(node)
 
 
 def operands_of(node: Any) -> Sequence[Tensor]:
     """The inputs that a node computes with; axes and shapes are constants."""
-    return node.op.inputs[:1] if node.op.type == "BroadcastTo" or node.op.type in _REDUCTIONS else node.op.inputs
+    return node.op.inputs[:1] if node.op.type == "BroadcastTo" or node.op.type in REDUCTIONS else node.op.inputs
 
 
 def weight_of(steps: Sequence[Step]) -> int:
@@ -307,9 +307,8 @@ def _in_block(block: list, root: Callable[[Tensor], Tensor], readers: dict[Tenso
         elif isinstance(first, Loop):
             first = first._replace(cond=_in_block(first.cond, root, readers), body=_in_block(first.body, root, readers))
         elif isinstance(first, Call) and first.node.op.outputs:
-            op: Operation = first.node.op
-            dims: Any = op.inputs[0].dims if op.type in _REDUCTIONS else op.outputs[0].dims
-            if dims and (None in dims or math.prod(dims) >= least) and steps.of(first) is not None and _begins(first.node, dims, root):
+            dims = full_dims(first.node)
+            if dims and (None in dims or math.prod(dims) >= least) and steps.of(first) is not None and begins_run(first.node, dims, root):
                 batch, sums, rest = _collect(waiting, place, dims, steps, root)
                 run = _run(batch, sums, dims, steps, root, readers)
                 if run is not None:
@@ -342,17 +341,23 @@ def is_swept(nodes: Sequence[Any], root: Callable[[Tensor], Tensor]) -> bool:
     return all(sweeps.knows(step.ufunc) for node in nodes for step in steps_in_run(node, root) or ())
 
 
-def _begins(node: Any, dims: Any, root: Callable[[Tensor], Tensor]) -> bool:
+def full_dims(node: Any) -> Any:
+    """The shape of the arrays of a run that begins with the node."""
+    op: Operation = node.op
+    return op.inputs[0].dims if op.type in REDUCTIONS else op.outputs[0].dims
+
+
+def begins_run(node: Any, dims: Any, root: Callable[[Tensor], Tensor]) -> bool:
     """One of its inputs has the run's shape, so that there is something to look at when the line runs."""
-    return _fits(node, dims, root) and any(root(t).dims == dims for t in operands_of(node))
+    return fits_run(node, dims, root) and any(root(t).dims == dims for t in operands_of(node))
 
 
-def _fits(node: Any, dims: Any, root: Callable[[Tensor], Tensor]) -> bool:
+def fits_run(node: Any, dims: Any, root: Callable[[Tensor], Tensor]) -> bool:
     """All that the node reads and gives has a shape that can be part of the run."""
     op: Operation = node.op
     out = kind_of(op.outputs[0].dims, dims)
     kinds = [kind_of(root(t).dims, dims) for t in operands_of(node)]
-    if op.type in _REDUCTIONS:
+    if op.type in REDUCTIONS:
         return out == COLUMN and kinds == [FULL]
     if out == COLUMN:
         return all(k in (COLUMN, NUMBER) for k in kinds) and COLUMN in kinds
@@ -380,7 +385,7 @@ def _collect(waiting: list, place: int, dims: Any, steps: _Steps, root: Callable
             inputs = [root(t) for t in op.inputs]
             if any(t in known for t in inputs) and not any(t in blocked for t in inputs):
                 reads_now = is_ordered and variables_read(statement.node)
-                if steps.of(statement) is not None and not reads_now and _fits(statement.node, dims, root):
+                if steps.of(statement) is not None and not reads_now and fits_run(statement.node, dims, root):
                     batch.append(statement)
                     made.add(op.outputs[0])
                     known.add(op.outputs[0])
@@ -400,7 +405,7 @@ def _collect(waiting: list, place: int, dims: Any, steps: _Steps, root: Callable
 
 def _reduces_all(node: Any, root: Callable[[Tensor], Tensor]) -> bool:
     op: Operation = node.op
-    if op.type not in _REDUCTIONS or op.attrs["keep_dims"] or not original(node):
+    if op.type not in REDUCTIONS or op.attrs["keep_dims"] or not original(node):
         return False
     dims, axes = op.inputs[0].dims, root(op.inputs[1])
     if axes.op.type not in _CONSTANTS or op.outputs[0].dtype.np.type not in _FLOATS or dims is None:
@@ -411,7 +416,7 @@ def _reduces_all(node: Any, root: Callable[[Tensor], Tensor]) -> bool:
 
 def _pays_alone(node: Any, dims: Any, steps: list[Step]) -> bool:
     """Whether a single node is long enough for a second thread: that is all that it can win, unless it has several steps."""
-    if None in dims or node.op.type in _REDUCTIONS:
+    if None in dims or node.op.type in REDUCTIONS:
         return False
     size = int(np.prod(dims))
     if size >= ALONE and native.available() and all(sweeps.knows(step.ufunc) for step in steps):

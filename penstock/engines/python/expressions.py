@@ -188,8 +188,14 @@ def expression(
     if op.type == "Mean" and inputs[1] in known and original(node, True) and op.outputs[0].dtype.np.type in _FLOATS:
         return _mean(op, inputs, known[inputs[1]], name_of)
     if _is_static_reshape(node):
-        return f"{inputs[0]}.reshape({op.outputs[0].dims!r})"
+        return f"{inputs[0]}.reshape({_target(op, known.get(inputs[1]))!r})"
     return None
+
+
+def _target(op: Operation, wanted: Any) -> Any:
+    """The shape that a Reshape between static shapes gives. With -1 in it where the program says so: a shape that was only claimed (`set_shape`) may be wrong."""
+    dims = op.outputs[0].dims
+    return dims if wanted is None or 0 in (dims or ()) else tuple(int(n) for n in np.ravel(wanted))
 
 
 def without_dimensions(name: str, known: dict[str, Any]) -> str:

@@ -72,9 +72,10 @@ class Statements(Scope):
         inputs = [self._value(t) for t in op.inputs]
         comment = f"  # {op.name} = {op.type}" if op.outputs else f"  # {op.name}: {op.type}"
         if op.type in ("Switch", "RefSwitch", "Enter", "RefEnter"):
-            # Only for reference variables: the variable is looked at here, its value is read by those who need it.
+            # Only for reference variables: the variable is looked at here, its value is read by those who need it. A loop that starts with it needs it now.
             row = next((row for row in node.refs if row[0] == 0), None)
-            value = inputs[0] if row is None else f"read_ref({inputs[0]}, {row[1]}, {row[2]!r})"
+            is_read = op.type == "Enter" and not op.attrs["is_constant"]
+            value = inputs[0] if row is None else f"read_ref({inputs[0]}, {row[1] or is_read}, {row[2]!r})"
             for tensor in op.outputs:
                 if tensor in self.used:
                     self._line(indent, f"{self._name(tensor)} = {value}{comment}", node, inputs)
@@ -93,7 +94,8 @@ class Statements(Scope):
             text = array_line(op, inputs, self._global)
         elif self.on_host and op not in self.late:
             into = self._reusable(node, path)
-            text = expression(node, inputs, self._global, self.globals, into)
+            if op.type != "Mean" or self._root(op.inputs[0]) in self.sure:  # how many numbers there are is written down
+                text = expression(node, inputs, self._global, self.globals, into)
             if text is None and (original(node) or from_engine(node)) and all(self._root(t) in self.sure for t in op.inputs):
                 text = piece(op, inputs, self._global, self.globals)
         if text is not None:
@@ -193,7 +195,7 @@ class Statements(Scope):
         at_once, slots, at = together(first.op.type, first.op.attrs)  # type: ignore[misc]
         read = {i: (deref, name) for i, deref, name in variables_read(first)}
         numbers = [f"read_ref({self._value(t)}, {read[i][0]}, {read[i][1]!r})" if i in read else self._value(t) for i, t in numbers_of(first)]
-        rows = [f"({', '.join(self._value(t) for i, t in enumerate(node.op.inputs) if i < slots or i == at)})" for node in group]
+        rows = [f"({', '.join(self._value(t) for i, t in enumerate(node.op.inputs) if i < slots or i in at)})" for node in group]
         call = f"{self._global(at_once, 'together')}(({', '.join(rows)}), [{', '.join(numbers)}]"
         told = [self._value(t) for t in first.op.inputs]
         self._line(indent, f"done = {call})  # {first.op.name} to {group[-1].op.name} = {first.op.type}", first, told)
@@ -256,9 +258,9 @@ class Statements(Scope):
     def _one_by_one(self, order: list[Any], own: set[Tensor], indent: int) -> None:
         """The calls of nodes that are one statement; nobody else reads their `own` values."""
         dies: dict[int, list[str]] = {}
+        last = {self._root(t): i for i, node in enumerate(order) for t in node.op.inputs}
         for tensor in own:
-            readers = [i for i, node in enumerate(order) if any(self._root(t) is tensor for t in node.op.inputs)]
-            dies.setdefault(max(readers, default=0), []).append(self._name(tensor))
+            dies.setdefault(last.get(tensor, 0), []).append(self._name(tensor))
         for i, node in enumerate(order):
             self._call(node, indent)
             if i in dies:

@@ -239,7 +239,7 @@ class _Reader:
                 or op.inputs[1] is not nexts[0]
                 or first.op.type not in _ENTER
                 or op.control_inputs
-                or node.refs
+                or any((i, is_read) != (0, True) for i, is_read, _ in node.refs)  # a variable's value to start with: its Enter reads it
             ):
                 raise Unstructured(f"{op.name}: not the Merge of a loop variable")
             if first.op not in self.position or nexts[0].op not in self.position:

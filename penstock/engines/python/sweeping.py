@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.engines.python.elementwise import _REDUCTIONS, COLUMN, FULL, ROW, Fused, kind_of
+from penstock.engines.python.elementwise import COLUMN, FULL, REDUCTIONS, ROW, Fused, kind_of
 from penstock.graph.ir import Tensor
 from penstock.ops import native
 from penstock.ops.kernels import periods
@@ -62,7 +62,7 @@ class Swept:
             steps.append((step.ufunc, tuple(map(number, operands)), step.reduces))
             number_of[key] = len(inputs) + len(steps) - 1
         outputs = tuple((number(t), known[t.dtype.np], run.dims is not None and kind_of(t.dims, run.dims) == COLUMN) for t in kept)
-        totals = tuple((_REDUCTIONS[node.op.type], number(t)) for node, t in zip(run.reductions, ended, strict=True))
+        totals = tuple((REDUCTIONS[node.op.type], number(t)) for node, t in zip(run.reductions, ended, strict=True))
         return Formula(floats.pop(), tuple(inputs), tuple(steps), outputs, totals, sweeps.shape_for(self.columns) if self.columns else sweeps.FLAT)
 
     def ready(self) -> Sweep | None:

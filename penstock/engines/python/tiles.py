@@ -16,7 +16,7 @@ import numpy as np
 
 from penstock.engines.memory import keep_freed_memory
 from penstock.engines.python import elementwise, parallel
-from penstock.engines.python.elementwise import _REDUCTIONS, COLUMN, ROW, Fused, Step, kind_of, steps_in_run
+from penstock.engines.python.elementwise import COLUMN, REDUCTIONS, ROW, Fused, Step, kind_of, steps_in_run
 from penstock.engines.python.sweeping import Swept
 from penstock.graph.ir import Tensor
 
@@ -42,11 +42,11 @@ def write_tile(
     for i, tensor in enumerate(run.numbers):
         where[tensor] = f"s{i}"
         lines.append(f"    s{i} = numbers[{i}]")
-    kept = [t for t in run.outputs if t.op.type not in _REDUCTIONS or t.op not in {n.op for n in run.reductions}]
+    kept = [t for t in run.outputs if t.op.type not in REDUCTIONS or t.op not in {n.op for n in run.reductions}]
     for i, tensor in enumerate(kept):
         where[tensor] = f"y{i}"
         lines.append(f"    y{i} = outputs[{i}][a:b]")
-    rows, alias = _rows(run, root, kept)
+    rows, alias = rows_of(run, root, kept)
     last: dict[Any, int] = {}
     for i, (_, _, operands, _) in enumerate(rows):
         for operand in operands:
@@ -93,7 +93,7 @@ def write_tile(
         lines.append(f"    t{i} = buffers[{i}][:b - a]")
     lines += body
     for i, (node, tensor) in enumerate(zip(run.reductions, ended)):
-        reduce = name_of(_reduce(_REDUCTIONS[node.op.type]), "reduce_")
+        reduce = name_of(_reduce(REDUCTIONS[node.op.type]), "reduce_")
         flat = where[tensor] if run.dims is None else f"{where[tensor]}.reshape(-1)"
         lines.append(f"    sums[{i}][number] = {reduce}({flat})  # {node.op.name} = {node.op.type}")
     runner = Runner(run, [(t.dtype.np, _is_column(t, run)) for t in kept], buffers, [step for _, step, _, _ in rows])
@@ -135,12 +135,12 @@ def _is_column(tensor: Tensor, run: Fused) -> bool:
     return run.dims is not None and kind_of(tensor.dims, run.dims) == COLUMN
 
 
-def _rows(run: Fused, root: Callable[[Tensor], Tensor], kept: Container[Tensor]) -> tuple[list[tuple[Any, Step, list[Any], Any]], dict[Tensor, Tensor]]:
+def rows_of(run: Fused, root: Callable[[Tensor], Tensor], kept: Container[Tensor]) -> tuple[list[tuple[Any, Step, list[Any], Any]], dict[Tensor, Tensor]]:
     """The steps of all nodes: (key, step, keys of its operands, node). The last step of a node has the node's output as its key. Values that
     are only broadcast inside of the run are other names for what they come from."""
     rows: list[tuple[Any, Step, list[Any], Any]] = []
     alias: dict[Tensor, Tensor] = {}
-    whole = {root(node.op.inputs[0]) for node in (*run.reductions, *(n for n in run.nodes if n.op.type in _REDUCTIONS))}
+    whole = {root(node.op.inputs[0]) for node in (*run.reductions, *(n for n in run.nodes if n.op.type in REDUCTIONS))}
     for node in run.nodes:
         steps = steps_in_run(node, root)
         assert steps is not None
@@ -172,7 +172,7 @@ class Runner:
     def __init__(self, run: Fused, outputs: list[tuple[np.dtype, bool]], buffers: list[tuple[np.dtype, bool]], steps: list[Step]) -> None:
         self.outputs = outputs
         self.buffers = buffers
-        self.ends = [(_REDUCTIONS[n.op.type], n.op.outputs[0].dtype.np, n.op.type == "Mean") for n in run.reductions]
+        self.ends = [(REDUCTIONS[n.op.type], n.op.outputs[0].dtype.np, n.op.type == "Mean") for n in run.reductions]
         self.weight = elementwise.weight_of(steps)
         self.n_arrays = len(run.arrays)
         self.columns = 1 if run.dims is None else run.dims[-1]

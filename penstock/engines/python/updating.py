@@ -63,7 +63,7 @@ def _can_join(node: Any, read: Collection[Tensor]) -> bool:
 
 
 def _same_for_all(node: Any, root: Root) -> tuple[str, list[Tensor], list[Any]]:
-    """The op, what it is told beside variables and gradient, and its attributes."""
+    """The op, what it is told beside variables, gradient and indices, and its attributes."""
     numbers = [root(t) for _, t in numbers_of(node)]
     return node.op.type, numbers, [value for name, value in sorted(node.op.attrs.items()) if name[0] != "_"]
 
@@ -71,4 +71,4 @@ def _same_for_all(node: Any, root: Root) -> tuple[str, list[Tensor], list[Any]]:
 def numbers_of(node: Any) -> list[tuple[int, Tensor]]:
     """The inputs that are numbers, and their places."""
     _, slots, at = together(node.op.type, node.op.attrs)  # type: ignore[misc]
-    return [(i, t) for i, t in enumerate(node.op.inputs) if i >= slots and i != at]
+    return [(i, t) for i, t in enumerate(node.op.inputs) if i >= slots and i not in at]

@@ -153,8 +153,9 @@ class Contests(dict[Any, Contest]):
         return contest
 
     def _is_trying(self) -> bool:
-        """Whether another program for many sizes is on trial. They are few, so that the compiler needs no pause between them, but trials do: it takes a core from them."""
-        trying = any(contest.form is not None and contest.choice is None for contest in self.values())
+        """Whether another program for many sizes is on trial. They are few, so that the compiler needs no pause between them, but trials do: it takes a core from them.
+        Programs for the shapes of one step do not count: these may never come again, and the trial would never end."""
+        trying = any(contest.form is not None and contest.form.padding is not None and contest.choice is None for contest in self.values())
         self.waits = self.waits + 1 if trying else 0
         return trying and self.waits < MOST_WAITS
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from penstock.errors import InvalidArgumentError
 from penstock.ops.kernels.numeric import narrow, widen
+from penstock.ops.kernels.products import product as product_of
 from penstock.shapes import format_dims
 
 Labels = list[Any]
@@ -118,7 +119,7 @@ def _product(a: Labels, x: np.ndarray, b: Labels, y: np.ndarray, wanted: set[Any
     free_b = [label for label in b if label not in shared]
     left = _flattened(a, x, (batch, free_a, summed), sizes)
     right = _flattened(b, y, (batch, summed, free_b), sizes)
-    product = np.matmul(left, right)
+    product = product_of(left, right)
     shape = [max(x.shape[a.index(n)], y.shape[b.index(n)]) if sizes[n] != 0 else 0 for n in batch]
     shape += [x.shape[a.index(n)] for n in free_a] + [y.shape[b.index(n)] for n in free_b]
     return batch + free_a + free_b, product.reshape(shape)

@@ -109,6 +109,22 @@ def factor(stack: np.ndarray) -> np.ndarray | None:
     return None if info.any() else factors.order_of(exchanges - 1)
 
 
+def solve_tridiagonal(diagonals: np.ndarray, rhs: np.ndarray) -> np.ndarray | None:
+    """x with T x = rhs, T given as [count, 3, n]: super-, main and subdiagonal, by elimination with exchanges of rows. None if one T is singular."""
+    count, _, n = diagonals.shape
+    function = _function(f"scipy_{_LETTERS[diagonals.dtype]}gtsv_64_")
+    upper, main, lower = (np.array(diagonals[:, i], order="C") for i in range(3))
+    x = np.array(np.swapaxes(rhs, -1, -2), order="C")
+    info, sizes = np.zeros(count, np.int64), np.array([n, x.shape[1]])
+    pointer, row = ctypes.c_void_p, main.strides[0]
+    n_at, columns_at = pointer(sizes.ctypes.data), pointer(sizes.ctypes.data + 8)
+    u, m, low, b, s = (array.ctypes.data for array in (upper, main, lower, x, info))
+    for i in range(count):
+        at = i * row
+        function(n_at, columns_at, pointer(low + at + main.itemsize), pointer(m + at), pointer(u + at), pointer(b + i * x.strides[0]), n_at, pointer(s + i * 8))
+    return None if info.any() else np.swapaxes(x, -1, -2)
+
+
 def lu(stack: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
     """(L and U in one matrix, order) with x[order] = L U of square matrices x; None if one is singular."""
     return factors.lu(stack) if factors.can_factor(stack.dtype, stack.shape[-1]) else _lu_of_large(stack)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -222,9 +223,13 @@ def exponential(x: Array) -> Array:
 
 def tridiagonal_solve(diagonals: Array, rhs: Array, pivoting: bool) -> Array:
     """Solves T x = rhs, T given as [..., 3, n]: super-, main and subdiagonal. Gaussian elimination on a band of width 4."""
+    n, count = diagonals.shape[-1], math.prod(diagonals.shape[:-2])
+    if pivoting and n > 1 and rhs.size and diagonals.shape[:-2] == rhs.shape[:-2] and lapack.can_compute(diagonals.dtype):
+        found = lapack.solve_tridiagonal(diagonals.reshape(count, 3, n), rhs.reshape(count, n, -1))
+        if found is not None:
+            return np.ascontiguousarray(found).reshape(rhs.shape)
     upper, main, lower = (np.array(diagonals[..., i, :]) for i in range(3))
     x = np.array(rhs)
-    n = main.shape[-1]
     second = np.zeros_like(main)  # the second superdiagonal, which row exchanges fill
     for i in range(n - 1):
         if pivoting:

@@ -16,6 +16,7 @@ import numpy as np
 from penstock import dtypes
 from penstock.dtypes import DType
 from penstock.errors import InvalidArgumentError, UnimplementedError
+from penstock.ops.native.numbered import NumberedLoop
 from penstock.shapes import format_dims
 
 _F = np.float32
@@ -182,11 +183,18 @@ def quantize_v2(x: Any, min_range: Any, max_range: Any, *, T: DType, mode: bytes
         scale = (_D(last) - _D(first)) / (high - low).astype(_D)
         scale = scale.astype(_F)
         lo, hi, by = (_along(v, axis, x.ndim) for v in (low, high, scale))
-        moved = (np.maximum(np.minimum(x, hi), lo) - lo) * by
-        output = _to_whole(away(moved - _F((last - first + 1) / 2)) if first < 0 else moved + _F(0.5), T.np)
+        steps = _TO_STEPS.run(x, (lo[0], hi[0], by[0])) if axis == -1 and first == 0 else None
+        if steps is None:
+            moved = (np.maximum(np.minimum(x, hi), lo) - lo) * by
+            steps = away(moved - _F((last - first + 1) / 2)) if first < 0 else moved + _F(0.5)
+        output = _to_whole(steps, T.np)
     else:
         output = quantised(x, low[0], high[0], T.np)
     return [np.reshape(output, x.shape), low.reshape(shape), high.reshape(shape)]
+
+
+_TO_STEPS = NumberedLoop(lambda x, low, high, scale: (low.op("max", high.op("min", x)) - low) * scale + 0.5, 3)  # in this order what is NaN stays so
+_FROM_STEPS = NumberedLoop(lambda x, half, scale, low: (x + half) * scale + low, 3)
 
 
 def _flushed(x: Any) -> Any:
@@ -220,7 +228,9 @@ def dequantize(x: Any, min_range: Any, max_range: Any, *, mode: bytes, narrow_ra
     if mode == b"MIN_COMBINED":
         scale = (high - low) / (_F(last) - _F(first))
         half = _F(0) if first == 0 else (_F(last) - _F(first) + _F(1)) / _F(2)
-        output = (x.astype(_F) + half) * _along(scale, axis, x.ndim) + _along(low, axis, x.ndim)
+        output = _FROM_STEPS.run(x.astype(_F), (half, scale[0], low[0])) if axis == -1 else None
+        if output is None:
+            output = (x.astype(_F) + half) * _along(scale, axis, x.ndim) + _along(low, axis, x.ndim)
     elif mode == b"SCALED":
         bottom, top = _F(first + narrow_range), _F(last)
         scale = high / top if first == 0 else np.maximum(low / bottom, high / top)

@@ -3,7 +3,7 @@
     walk(address of a table, rows)      # each row: a function's address, its six arguments, and which bits of its answer mean that it failed
 
 The walk ends at the first function that fails, and gives its answer; 0 if none did. Behind it are functions for such tables that no library has: sums of
-a matrix's rows, and what the class of each row does to a softmax.
+a matrix's rows, copies of rows, and what the class of each row does to a softmax.
 """
 
 from __future__ import annotations
@@ -79,6 +79,38 @@ def sum_of_rows() -> int:
     a.scalar(asm.SUB, RCX, R9)
     a.jump(columns)
     a.label(end)
+    a.raw(*_END)
+    return _placed(a)
+
+
+@cache
+def copy_rows() -> int:
+    """The address of f(target, step, source, step, rows, words): copies rows of so many words of 32 bits, which lie `step` bytes apart in either place."""
+    a = Assembler()
+    target, target_step, source, source_step, rows, words = _ARGUMENTS
+    at, count = R10, R11
+    row, inner, end = range(3)
+    a.label(row)
+    a.set_number(at, 0)
+    a.label(inner)
+    a.scalar(asm.MOVE, RAX, words)
+    a.scalar(asm.SUB, RAX, at)
+    a.jump(end, asm.ZERO)
+    a.set_number(count, 16)
+    a.scalar(asm.CMP, RAX, count)
+    a.scalar(asm.MOVE_IF_BELOW, count, RAX)
+    a.set_number(RAX, -1)
+    a.low_bits(RAX, count)
+    a.mask_from(1, RAX)
+    a.vector("load.f32", 0, Mem(source, index=at, scale=4), mask=1, zero=True)
+    a.vector("store.f32", 0, Mem(target, index=at, scale=4), mask=1)
+    a.scalar(asm.ADD, at, count)
+    a.jump(inner)
+    a.label(end)
+    a.scalar(asm.ADD, target, target_step)
+    a.scalar(asm.ADD, source, source_step)
+    a.with_number(5, rows, 1)
+    a.jump(row, asm.NOT_ZERO)
     a.raw(*_END)
     return _placed(a)
 

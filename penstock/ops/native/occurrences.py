@@ -33,13 +33,18 @@ def first_occurrences(numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray] | No
     if numbers.ndim != 1 or numbers.dtype.kind != "i" or not native.available():
         return None
     numbers = np.ascontiguousarray(numbers, np.int64)
+    n = numbers.size
+    first, which = np.empty((2, n), np.int64)
+    count = _loops()[n > SHORT](n, id(numbers), id(table_of_thread()), id(first), id(which), LARGEST) if n else 0
+    return None if count < 0 else (first[:count], which)
+
+
+def table_of_thread() -> np.ndarray:
+    """A place for each number. What stands there is of no account."""
     table = getattr(_tables, "table", None)
     if table is None:
         table = _tables.table = np.zeros(LARGEST, np.int64)
-    n = numbers.size
-    first, which = np.empty((2, n), np.int64)
-    count = _loops()[n > SHORT](n, id(numbers), id(table), id(first), id(which), LARGEST) if n else 0
-    return None if count < 0 else (first[:count], which)
+    return table
 
 
 @cache

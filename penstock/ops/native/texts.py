@@ -39,6 +39,28 @@ def siphashes(strings: np.ndarray, k0: int, k1: int) -> np.ndarray | None:
     return _hashes(_siphash_loop, strings, *(np.array([key & (1 << 64) - 1], np.uint64) for key in (k0, k1)))
 
 
+def lengths(strings: np.ndarray) -> np.ndarray | None:
+    """How many letters each of an array of strings has, as int32; None if they cannot be read here, or one is too long."""
+    if not can_read():
+        return None
+    strings = np.ascontiguousarray(strings)
+    result = np.empty(strings.shape, np.int32)
+    return result if read(_length_loop, strings, result) else None
+
+
+@cache
+def _length_loop() -> Any:
+    a = Scalars()
+
+    def store() -> None:
+        a.with_number(7, _N, (1 << 31) - 1)
+        a.jump(STOP, asm.ABOVE)
+        a.scalar(asm.MOVE_TO_MEMORY, _N, Mem(RDX), wide=False)
+        a.with_number(0, RDX, 4)
+
+    return over_strings(a, store, 0)
+
+
 def _hashes(loop: Callable[[], Any], strings: np.ndarray, *keys: np.ndarray) -> np.ndarray | None:
     if not can_read():
         return None

@@ -208,6 +208,29 @@ class Updates:
 
         return update
 
+    def of_rows(self, rest: Sequence[Any], attrs: dict[str, Any]) -> Callable[[Sequence[np.ndarray], np.ndarray, np.ndarray], bool] | None:
+        """`update(arrays, indices, gradient)` likewise, for the rows that indices of type int64 name, all within the arrays."""
+        prepared = self._prepared(*rest, **attrs) if self._patience <= 0 else None
+        if prepared is None:
+            return None
+        formula, _, numbers = prepared
+
+        def update(arrays: Sequence[np.ndarray], indices: np.ndarray, gradient: np.ndarray) -> bool:
+            first = arrays[0]
+            shape, size, letter = first.shape, gradient.size, first.dtype.char
+            loop = formula.made[letter] if letter in formula.made else formula.make(letter)
+            if loop is None or not formula.least <= size < SHORT or len(set(map(id, arrays))) < len(arrays):
+                return False
+            for array in arrays:
+                if array.shape != shape:
+                    return False
+            n = indices.size
+            width = size // n
+            loop.short(loop.pack(n, width, width * first.itemsize, id(indices), *map(id, arrays), id(gradient), *numbers))
+            return True
+
+        return update
+
     def rows(self, arrays: Sequence[np.ndarray], indices: np.ndarray, rest: Sequence[Any], attrs: dict[str, Any]) -> bool:
         """The rows that `indices` names, at least one, all within the arrays. The gradient has a row for each."""
         found = self._found(arrays, rest, attrs)

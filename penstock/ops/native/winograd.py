@@ -45,12 +45,15 @@ class Table(NamedTuple):
     channel_bytes: int  # of one cell, result or point
     bias: int = 0
     addend: int = 0  # as `image`
+    doubt: int = 0  # becomes another number where results or weights are not all finite
 
 
 _AT = {name: Mem(RDI, 8 * i) for i, name in enumerate(Table._fields)}
 _VECTOR = 4 * LANES
 _TEST, _MOVE_IF_NEGATIVE = 0x85, 0x148
-_PIECE, _TILE, _CHANNELS, _LEFT, _DONE, _END = range(6)
+_PIECE, _TILE, _CHANNELS, _LEFT, _DONE, _END, _FINITE = range(7)
+_WATCHED, _NONE = 31, 29
+"""Vectors: what becomes NaN as soon as a number that is written is infinite or NaN; zeros."""
 
 
 def _resolved(a: Assembler, count: int, base: Mem, at: int) -> None:
@@ -64,10 +67,14 @@ def _resolved(a: Assembler, count: int, base: Mem, at: int) -> None:
         a.scalar(asm.MOVE_TO_MEMORY, RCX, Mem(RSP, at + 8 * i))
 
 
-def _over_tiles(places: int, room: int, prepare: Callable[[Assembler], None], channels: Callable[[Assembler], None]) -> int:
+def _over_tiles(places: int, room: int, prepare: Callable[[Assembler], None], channels: Callable[[Assembler], None], is_watched: bool = False) -> int:
     """The address of a function of a table: `prepare` writes what is done once for a tile whose places are at R8, and `channels` what is done for 16 of its
-    channels: RDX bytes into what lies at each address on the stack, and at RCX among the points, RSI bytes from one to the next."""
+    channels: RDX bytes into what lies at each address on the stack, and at RCX among the points, RSI bytes from one to the next. `is_watched`: `channels`
+    calls `_watch` for what it writes."""
     a = begun()
+    if is_watched:
+        a.vector("xor.i32", _WATCHED, _WATCHED, _WATCHED)
+        a.vector("xor.i32", _NONE, _NONE, _NONE)
     a.with_number(5, RSP, room)
     a.scalar(asm.MOVE, R11, _AT["channel_bytes"])
     a.scalar(asm.MOVE, RSI, _AT["tiles"])
@@ -115,8 +122,19 @@ def _over_tiles(places: int, room: int, prepare: Callable[[Assembler], None], ch
     a.jump(_TILE, asm.BELOW)
     a.jump(_PIECE)
     a.label(_END)
+    if is_watched:
+        a.vector("cmp.f32", 1, _WATCHED, _WATCHED, immediate=asm.UNORDERED)
+        a.mask("test", 1, 1)
+        a.jump(_FINITE, asm.ZERO)
+        a.scalar(asm.MOVE_TO_MEMORY, R11, _AT["doubt"])
+        a.label(_FINITE)
     a.with_number(0, RSP, room)
     return code_of(a)
+
+
+def _watch(a: Assembler, register: int) -> None:
+    """0 times what is not finite is NaN, and so is whatever it is added to."""
+    a.vector("madd231.f32", _WATCHED, register, _NONE)
 
 
 @cache
@@ -209,10 +227,11 @@ def weights() -> int:
         for row in range(WINDOW):
             _three_sums(a, [SIDE * row + column for column in range(SIDE)], [17, 18, 19])
             for column in range(WINDOW):
+                _watch(a, 17 + column)
                 a.scalar(asm.MOVE, RAX, Mem(RSP, 8 * (WINDOW * row + column)))
                 a.vector("store.f32", 17 + column, Mem(RAX, index=RDX))
 
-    return _over_tiles(FILTER_PLACES, 8 * FILTER_PLACES, lambda a: _resolved(a, FILTER_PLACES, _AT["image"], 0), channels)
+    return _over_tiles(FILTER_PLACES, 8 * FILTER_PLACES, lambda a: _resolved(a, FILTER_PLACES, _AT["image"], 0), channels, is_watched=True)
 
 
 def _three_sums(a: Assembler, x: list[int], y: list[int]) -> None:
@@ -310,7 +329,7 @@ def _differences(a: Assembler, x: list[int], y: list[int]) -> None:
 @cache
 def results(has_bias: bool, has_addend: bool, slope: float | None = None, most: float | None = None) -> int:
     """The address of the function that makes results of points. Those below zero are multiplied by `slope`, if there is one, and none is
-    above `most`. NaN stays: infinite cells make some here, which must not look like zeros."""
+    above `most`. NaN stays NaN."""
 
     def prepare(a: Assembler) -> None:
         _resolved(a, RESULT_PLACES, _AT["image"], 0)
@@ -330,8 +349,6 @@ def results(has_bias: bool, has_addend: bool, slope: float | None = None, most: 
         if has_bias:
             a.scalar(asm.MOVE, RAX, _AT["bias"])
             a.vector("load.f32", 28, Mem(RAX, index=RDX))
-        if slope is not None:
-            a.vector("xor.i32", 29, 29, 29)
         if most is not None:
             a.vector("xor.i32", 30, 30, 30)
             a.vector("add.f32", 30, 30, a.constant(most, "f32"))
@@ -341,18 +358,19 @@ def results(has_bias: bool, has_addend: bool, slope: float | None = None, most: 
             if has_addend:
                 a.scalar(asm.MOVE, RAX, Mem(RSP, 8 * (RESULT_PLACES + i)))
                 a.vector("add.f32", y, y, Mem(RAX, index=RDX))
+            _watch(a, y)
             if slope:
                 a.vector("mul.f32", 30, y, a.constant(slope, "f32"))
-                a.vector("cmp.f32", 1, y, 29, immediate=asm.LESS)
+                a.vector("cmp.f32", 1, y, _NONE, immediate=asm.LESS)
                 a.vector("blend.f32", y, y, 30, mask=1)
             elif slope is not None:
-                a.vector("max.f32", y, 29, y)  # the second one if either is NaN
+                a.vector("max.f32", y, _NONE, y)  # the second one if either is NaN
             if most is not None:
                 a.vector("min.f32", y, 30, y)
             a.scalar(asm.MOVE, RAX, Mem(RSP, 8 * i))
             a.vector("store.f32", y, Mem(RAX, index=RDX))
 
-    return _over_tiles(RESULT_PLACES, 16 * RESULT_PLACES, prepare, channels)
+    return _over_tiles(RESULT_PLACES, 16 * RESULT_PLACES, prepare, channels, is_watched=True)
 
 
 def _sums(a: Assembler, x: list[int], y: list[int]) -> None:

@@ -16,7 +16,7 @@ from penstock.pipeline.optimise.buckets import hash_numbers
 from penstock.pipeline.optimise.cells import join_cells
 from penstock.pipeline.optimise.columns import keep_columns
 from penstock.pipeline.optimise.dependencies import clean_dependencies
-from penstock.pipeline.optimise.duplicates import sum_duplicates
+from penstock.pipeline.optimise.duplicates import sum_duplicates, sum_in_updates
 from penstock.pipeline.optimise.edit import Edit, roots_of
 from penstock.pipeline.optimise.folding import fold_constants
 from penstock.pipeline.optimise.inlining import inline_functions
@@ -42,7 +42,7 @@ class Pass(NamedTuple):
 
 def _remapping(graph: Graph, context: Any) -> Graph:
     """Nodes that a kernel computes at once: sums and columns of products, normalised rows, LSTMs, updates, chains behind convolutions and products."""
-    for step in (join_unrolled, sum_products, keep_columns, join_norms, join_cells, scale_products, hash_numbers, sum_duplicates, update_in_place, mask_pooled, remap):
+    for step in (join_unrolled, sum_products, keep_columns, join_norms, join_cells, scale_products, hash_numbers, sum_in_updates, sum_duplicates, update_in_place, mask_pooled, remap):
         graph = step(graph, context)
     return graph
 

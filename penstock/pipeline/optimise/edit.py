@@ -109,23 +109,25 @@ class Edit:
                 self._retype(copier, op, given.get(op, ()))
             else:
                 copier.clone(op)
-        return self._wire(copier)
+        return self._wire(copier, live)
 
-    def _live(self, roots: list[Operation]) -> set[Operation]:
-        live: set[Operation] = set(roots)
+    def _live(self, roots: list[Operation]) -> dict[Operation, list[Tensor]]:
+        """What the roots need, with the tensors that each of them reads."""
+        live: dict[Operation, list[Tensor]] = {op: [] for op in roots}
         stack = list(roots)
         constants, controls = self.constants, self.controls
         while stack:
             op = stack.pop()
             if op not in constants:
-                for tensor in self.inputs(op):
+                live[op] = inputs = self.inputs(op)
+                for tensor in inputs:
                     source = tensor.op
                     if source not in live:
-                        live.add(source)
+                        live[source] = []
                         stack.append(source)
             for source in controls.get(op, op.control_inputs):
                 if source not in live:
-                    live.add(source)
+                    live[source] = []
                     stack.append(source)
         return live
 
@@ -169,12 +171,12 @@ class Edit:
         graph._nodes[op.name] = new
         copier.ops[op] = new
 
-    def _wire(self, copier: Copier) -> Graph:
+    def _wire(self, copier: Copier, live: dict[Operation, list[Tensor]]) -> Graph:
         tensors, ops = copier.tensors, copier.ops
         for old, new in ops.items():
             controls = self.controls.get(old, old.control_inputs)
             if old not in self.constants:
-                inputs = [tensors[t] for t in self.inputs(old)]
+                inputs = [tensors[t] for t in live[old]]
                 new.inputs = inputs
                 for tensor in inputs:
                     if tensor._consumers is None:

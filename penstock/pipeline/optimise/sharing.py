@@ -19,7 +19,8 @@ def share_common_subexpressions(graph: Graph, context: Any) -> Graph:
     """f(x), f(x) -> one f(x)"""
     edit = Edit(graph)
     redirect = edit.redirect
-    seen: dict[Any, list[Operation]] = {}
+    seen: dict[Any, Operation] = {}
+    others: dict[Any, list[Operation]] = {}  # those that differ from the first one in attributes
     merged: dict[Operation, Operation] = {}
     for op in topological(graph):
         if not op.outputs or not is_pure(op):
@@ -37,15 +38,18 @@ def share_common_subexpressions(graph: Graph, context: Any) -> Graph:
             if op.op_def.commutative and len(inputs) == 2 and inputs[0] > inputs[1]:
                 inputs = (inputs[1], inputs[0])
             key = (op.type, op.device, inputs, controls)
-        twins = seen.setdefault(key, [])
-        for twin in twins:
-            if op.type == "Const" or same_attrs(op.attrs, twin.attrs):
-                merged[op] = twin
-                for old, new in zip(op.outputs, twin.outputs, strict=True):
-                    redirect[old] = new
-                break
-        else:
-            twins.append(op)
+        twin: Operation | None = seen.setdefault(key, op)
+        if twin is op:
+            continue
+        if op.type != "Const" and not same_attrs(op.attrs, twin.attrs):
+            more = others.setdefault(key, [])
+            twin = next((other for other in more if same_attrs(op.attrs, other.attrs)), None)
+            if twin is None:
+                more.append(op)
+                continue
+        merged[op] = twin
+        for old, new in zip(op.outputs, twin.outputs, strict=True):
+            redirect[old] = new
     if not redirect:
         return graph
     # Whoever waited for a node that is gone waits for its twin.

@@ -301,7 +301,7 @@ def _joined(graph: Graph, context: Any, layer: _Layer | None) -> Graph:
     forward, backward = _rewrite(layer, edit)
     inside = {op for part in (*layer.steps, *layer.slopes) for op in part.inside} - {forward, backward}
     roots = context.roots(graph)
-    live = edit._live(roots)
+    live = set(edit._live(roots))
     if inside & live or not _keep_waiting(layer, edit, backward, live):
         return graph
     changed = edit.apply(roots)

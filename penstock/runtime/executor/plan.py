@@ -28,6 +28,8 @@ A FramePlan is a static frame: a loop, or the graph around all loops. Its iterat
 from __future__ import annotations
 
 import heapq
+import itertools
+import operator
 import threading
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -53,6 +55,7 @@ _FLOW_KINDS = {
     "RefExit": EXIT, "NextIteration": NEXT, "RefNextIteration": NEXT, "NoOp": NOOP, "ControlTrigger": NOOP,
 }  # fmt: skip
 _STRAIGHT_KINDS = frozenset({PLAIN, SYNC, HEAVY, NOOP})
+_ARGS = ("_Arg", "_DeviceArg")
 _TRANSFER = frozenset({"_Send", "_Recv", "_HostSend", "_HostRecv"})
 _MAY_DIE = frozenset({"_Recv", "_HostRecv", "_SwitchN"})
 
@@ -200,9 +203,10 @@ class ExecutorPlan:
 def topological_order(graph: Graph) -> list[Operation]:
     """All nodes, producers first, otherwise in the order of their creation: the order in which the user wrote them. The back
     edges of loops (out of a NextIteration) do not count; any other cycle is an InvalidArgumentError."""
-    ops = sorted(graph, key=lambda op: op.id)
-    if _is_sorted(ops):
-        return ops
+    ops = sorted(graph, key=operator.attrgetter("id"))
+    usual = _around_arguments(ops)
+    if usual is not None:
+        return usual
     position = {op: i for i, op in enumerate(ops)}
     waiting = [0] * len(ops)
     targets: list[list[int]] = [[] for _ in ops]
@@ -228,17 +232,37 @@ def topological_order(graph: Graph) -> list[Operation]:
     return order
 
 
-def _is_sorted(ops: list[Operation]) -> bool:
-    seen: set[Operation] = set()
-    for op in ops:
+def _around_arguments(ops: list[Operation]) -> list[Operation] | None:
+    """The order for a graph that is sorted but for its arguments, which stand behind their readers, in a row; None for any other.
+
+    What needs no argument comes first, then each argument with what needs none behind it, then what stands behind them all.
+    """
+    first = next((i for i, op in enumerate(ops) if op.type in _ARGS), len(ops))
+    last = next((i for i in range(first, len(ops)) if ops[i].type not in _ARGS), len(ops))
+    parts: list[list[Operation]] = [[], *([op] for op in ops[first:last])]
+    part_of = {op: i for i, op in enumerate(ops[first:last], 1)}
+    for i, op in enumerate(ops):
+        part = 0
         for tensor in op.inputs:
-            if tensor.op not in seen and not _is_next(tensor.op):
-                return False
+            found = part_of.get(tensor.op)
+            if found is None:
+                if not _is_next(tensor.op):
+                    return None
+            elif found > part:
+                part = found
         for source in op.control_inputs:
-            if source not in seen and not _is_next(source):
-                return False
-        seen.add(op)
-    return True
+            found = part_of.get(source)
+            if found is None:
+                if not _is_next(source):
+                    return None
+            elif found > part:
+                part = found
+        if i < first:
+            part_of[op] = part
+            parts[part].append(op)
+        elif i >= last:
+            part_of[op] = len(parts) - 1
+    return [*itertools.chain.from_iterable(parts), *ops[last:]]
 
 
 def _is_next(op: Operation) -> bool:

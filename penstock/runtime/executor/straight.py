@@ -181,7 +181,7 @@ def straight_program(nodes: list[NodePlan], n_args: int) -> StraightProgram:
     """Lays out the program of a partition whose nodes are all synchronous."""
     program = StraightProgram()
     program.n_args = n_args
-    program.writes = any(changes_state(node.op) for node in nodes)
+    program.writes = any(changes_state(op) for op in {node.op.type: node.op for node in nodes}.values())
     template = program.template
     register_of: dict[Tensor, int] = {}
     free_registers: list[int] = []

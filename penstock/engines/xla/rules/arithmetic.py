@@ -88,7 +88,10 @@ def floor_div(x: Any, y: Any) -> Any:
     if is_int(x):
         return jnp.floor_divide(x, y)
     z = jnp.true_divide(widen(x), widen(y))
-    return narrow(z if is_complex(z) else jnp.floor(z), x.dtype)
+    if is_complex(z):
+        return z
+    kind = jnp.finfo(x.dtype)  # a narrow type's quotient is rounded first; XLA would leave out conversions there and back
+    return narrow(jnp.floor(z if z.dtype == x.dtype else lax.reduce_precision(z, kind.nexp, kind.nmant)), x.dtype)
 
 
 @rule("DivNoNan")

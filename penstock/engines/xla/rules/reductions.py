@@ -142,4 +142,8 @@ def cumprod(x: Any, axis: Any, *, exclusive: bool, reverse: bool) -> Any:
 
 @rule("CumulativeLogsumexp")
 def cumulative_logsumexp(x: Any, axis: Any, *, exclusive: bool, reverse: bool) -> Any:
-    return _scanned(x, axis, exclusive, reverse, lax.cumlogsumexp, -np.inf)
+    def scan(x: Any, axis: int, reverse: bool) -> Any:
+        behind_two = lax.cumsum((x == np.inf).astype(np.int32), axis=axis, reverse=reverse) > 1  # TensorFlow subtracts one from the other
+        return jnp.where(behind_two, np.nan, lax.cumlogsumexp(x, axis=axis, reverse=reverse))
+
+    return _scanned(x, axis, exclusive, reverse, scan, -np.inf)
