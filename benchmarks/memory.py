@@ -18,6 +18,8 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.workers import SETTINGS
+
 
 def big_mlp(tf: Any) -> Callable[[], Any]:
     """Three layers of 2,048 units, batch 64, Adam: 37 MB of weights, twice that in slots."""
@@ -110,7 +112,7 @@ def main() -> int:
         found = []
         for package in ("penstock", "tensorflow"):
             command = [sys.executable, "-m", "benchmarks.memory", "--steps", str(options.steps), "--measure", package, name]
-            output = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split("\n")[-2]
+            output = subprocess.run(command, check=True, capture_output=True, text=True, env={**os.environ, **SETTINGS}).stdout.split("\n")[-2]
             found.append([float(number) for number in output.split()])
         (size, ours), (_, theirs) = found
         print(f"{name:<40}{size:>12.0f}{ours:>12.0f}{theirs:>12.0f}{theirs / ours:>7.2f}x", flush=True)

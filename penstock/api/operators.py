@@ -29,6 +29,8 @@ def _install_pair(name: str, default: str, node: Node) -> None:
     def forward(x: Tensor, y: Any) -> Any:
         if y.__class__ is Tensor and default in _ONE_NODE:
             return node(x, y, default)
+        if default == "mul" and isinstance(y, SparseTensor):
+            return NotImplemented  # it knows how to multiply, in a scope of its own
         with name_scope(None, default, [x, y]) as scope:
             if isinstance(y, SparseTensor):
                 return NotImplemented

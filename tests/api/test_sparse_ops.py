@@ -146,3 +146,9 @@ def test_feeding_a_sparse_placeholder(sess):
     y = tf.sparse.reduce_sum(sp, 1)
     fed = tf.SparseTensorValue([[0, 1], [1, 2]], [1.0, 2.0], [2, 3])
     np.testing.assert_array_equal(sess.run(y, {sp: fed}), [1, 2])
+
+
+def test_a_product_with_a_sparse_tensor_takes_one_name():
+    with tf.Graph().as_default():
+        x, sparse = tf.placeholder(tf.float32, [2]), tf.SparseTensor([[0]], [1.0], [2])
+        assert [(x * sparse).values.op.name, (sparse * x).values.op.name, (x * x).op.name] == ["mul", "mul_1", "mul_2"]

@@ -101,6 +101,17 @@ def test_what_does_not_lie_in_rows_is_no_move():
     assert moved(x[:, :, ::2]) is None
 
 
+def test_what_is_moved_to_where_only_the_step_knows_is_no_move():
+    """Though the shape is known, or claimed: what comes may not fit."""
+    x = tf.identity(tf.constant(np.random.RandomState(0).randn(4, 3, 5).astype(np.float32)))
+    added = tf.expand_dims(x, tf.random_uniform([], 0, 1, tf.int32))
+    added.set_shape([1, 4, 3, 5])
+    assert moved(added) is None
+    rows = tf.reshape(x, [tf.random_uniform([], 12, 13, tf.int32), 5])
+    assert rows.shape.as_list() == [12, 5]
+    assert moved(rows) is None
+
+
 # -- programs -----------------------------------------------------------------------------------------------------------
 
 

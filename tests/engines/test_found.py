@@ -234,3 +234,18 @@ def test_a_claimed_shape_that_does_not_hold_makes_no_difference(build):
                 expected = other.run(build(tf.constant(np.tanh(value))))
             for got in seen:
                 np.testing.assert_allclose(got, expected, rtol=1e-5)
+
+
+def test_a_fed_shape_that_does_not_fit_is_reported(way):
+    """The one size that is not known follows from the others, but only if what is fed fits."""
+    x, rows = tf.placeholder(tf.float32, [96]), tf.placeholder(tf.int32, [])
+    w = tf.get_variable("w", initializer=np.eye(16, dtype=np.float32))
+    y = tf.reshape(tf.tanh(x) + 1.0, [rows, 16])
+    assert y.shape.as_list() == [6, 16]
+    for _ in range(4):
+        y = tf.tanh(tf.matmul(y, w))
+    value = np.ones(96, np.float32)
+    for fitting in (6, -1):
+        assert run(way, y, {x: value, rows: fitting}, 3).shape == (6, 16)
+    with pytest.raises(errors.InvalidArgumentError, match="Input to reshape is a tensor with 96 values, but the requested shape has 80"):
+        run(way, y, {x: value, rows: 5})

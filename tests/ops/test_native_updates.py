@@ -127,6 +127,25 @@ def test_what_decays_becomes_zero():
     assert np.float32(1e-38) * np.float32(0.1) > 0  # outside of the loop, arithmetic is as it was
 
 
+@pytest.mark.parametrize("name, left", [("ftrl", 0), ("sparse ftrl", np.nan)])
+def test_ftrl_of_no_number(name, left):
+    """TensorFlow's dense update makes it 0; its sparse one leaves it, and divides 0 by 0."""
+    formula, count, rest, attrs = FORMULAS[name]
+    theirs, g = _arrays(count, (1, 16), np.float32)
+    g[0, 0] = np.nan
+    g[0, 1] = np.inf
+    for a in (*theirs[1:], g):
+        a[0, 2] = 0
+    numbers = [*rest(g, np.float32)]
+    numbers[3] = np.float32(0)  # l2
+    ours = [a.copy() for a in theirs]
+    assert _eager(formula).rows(ours, np.zeros(1, np.int64), numbers, attrs)
+    with np.errstate(invalid="ignore"):
+        formula(*theirs, *numbers, **attrs)
+    _same(ours, theirs)
+    np.testing.assert_array_equal(ours[0][0, :3], np.full(3, left, np.float32))
+
+
 def test_left_to_numpy():
     loops = _eager(f.momentum)
     var = np.ones(8, np.float32)

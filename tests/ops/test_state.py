@@ -376,6 +376,25 @@ class TestTrainingOps:
                 sess.run(train)
             assert all((value == 1).all() for value in sess.run(list(variables.values())))
 
+    @pytest.mark.parametrize("by_lr", [False, True])
+    @pytest.mark.parametrize("name", ["Ftrl", "FtrlV2"])
+    def test_a_gradient_that_is_no_number_stays_so_in_a_sparse_ftrl(self, name, by_lr):
+        """A dense one makes the variable 0, as in TensorFlow."""
+        numbers = dict(lr=0.1, l1=0.01, l2=0.0, lr_power=-0.5, multiply_linear_by_lr=by_lr, **({"l2_shrinkage": 0.1} if name == "FtrlV2" else {}))
+        gradient = np.array([[np.nan], [1.0]], np.float32)
+        with tf.Graph().as_default(), tf.Session() as sess:
+            slots = [{slot: tf.Variable(np.ones((2, 1), np.float32), use_resource=True) for slot in ("var", "accum", "linear")} for _ in range(2)]
+            sparse, dense = ({slot: v.handle for slot, v in variables.items()} for variables in slots)
+            train = [
+                getattr(tf.raw_ops, f"ResourceSparseApply{name}")(**sparse, grad=gradient, indices=[0, 1], **numbers),
+                getattr(tf.raw_ops, f"ResourceApply{name}")(**dense, grad=gradient, **numbers),
+            ]
+            sess.run(tf.global_variables_initializer())
+            sess.run(train)
+            a, b = sess.run([variables["var"] for variables in slots])
+            assert np.isnan(a[0, 0]) and b[0, 0] == 0
+            np.testing.assert_allclose(a[1], b[1], rtol=1e-6)
+
     def test_a_gradient_that_is_no_number_leaves_the_norm_of_adamax(self):
         var, m, v = (np.ones(3, np.float32) for _ in range(3))
         numbers = [np.float32(n) for n in (0.9, 0.1, 0.9, 0.5, 1e-8)]

@@ -131,6 +131,35 @@ def test_a_sum_that_others_read_stays():
         np.testing.assert_array_equal(summed, np.full((2, 3), 2, np.float32))
 
 
+def test_a_sum_by_the_different_numbers_themselves_stays():
+    """`y` says where the rows go, not which of the different numbers each row has."""
+    table, accum = (tf.Variable(np.ones((3, 1), np.float32), use_resource=False) for _ in range(2))
+    ids, gradient = tf.placeholder(tf.int32, [None]), tf.placeholder(tf.float32, [None, 1])
+    y, _ = tf.unique(ids)
+    total = tf.unsorted_segment_sum(gradient, y, tf.shape(y)[0])
+    update = tf.raw_ops.SparseApplyAdagrad(var=table._ref(), accum=accum._ref(), lr=0.1, grad=total, indices=y)
+    with tf.Session() as sess:
+        sess.run(tf.global_variables_initializer())
+        sess.run(update.op, {ids: [2, 0, 1], gradient: [[1], [2], [3]]})
+        np.testing.assert_array_equal(sess.run(accum), [[10], [2], [5]])
+
+
+def test_indices_that_change_before_the_update_are_those_of_the_sum():
+    """The different numbers are found, then the variable with the numbers changes, then comes the update."""
+    table, accum = (tf.Variable(np.ones((4, 1), np.float32), use_resource=False) for _ in range(2))
+    ids = tf.Variable([1, 2, 1], use_resource=False)
+    y, idx = tf.unique(ids.value())
+    total = tf.unsorted_segment_sum(tf.ones((3, 1)), idx, tf.shape(y)[0])
+    with tf.control_dependencies([y]):
+        change = tf.assign(ids, [0, 0, 0])
+    with tf.control_dependencies([change]):
+        update = tf.raw_ops.SparseApplyAdagrad(var=table._ref(), accum=accum._ref(), lr=0.1, grad=total, indices=y)
+    with tf.Session() as sess:
+        sess.run(tf.global_variables_initializer())
+        sess.run(update.op)
+        np.testing.assert_array_equal(sess.run(accum), [[1], [5], [2], [1]])
+
+
 def test_a_product_that_others_read_stays():
     variable = tf.Variable(_data(ROWS, WIDTH), use_resource=False)
     product = variable * tf.constant(0.5)

@@ -125,7 +125,18 @@ def _is_static_reshape(node: Any) -> bool:
     if op.type != "Reshape" or not original(node):
         return False
     before, after = op.inputs[0].dims, op.outputs[0].dims
-    return is_fully_defined(before) and is_fully_defined(after) and np.prod(before) == np.prod(after)
+    return is_fully_defined(before) and is_fully_defined(after) and np.prod(before) == np.prod(after) and _is_fixed(op.inputs[1])
+
+
+def _is_fixed(shape: Tensor, depth: int = 8) -> bool:
+    """Whether a shape is the same in every step. One that is fed may not fit: the Reshape has to look at it."""
+    op = shape.op
+    if op.type in _LOOKS:
+        return all(is_fully_defined(t.dims) for t in op.inputs)
+    if op.type in ("Const", "HostConst", "StackPopV2"):  # what is pushed for gradients is the shape of something
+        return True
+    inputs = op.inputs[:1] if op.type == "Switch" else op.inputs
+    return bool(inputs and depth) and not op.op_def.stateful and op.type != "Merge" and all(_is_fixed(t, depth - 1) for t in inputs)
 
 
 def variables_read(node: Any) -> tuple[tuple[int, bool, str | None], ...]:

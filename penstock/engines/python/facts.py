@@ -95,7 +95,8 @@ def find_sure(
                         sure.update(op.outputs)
                         read.append(op)
                 elif derives_shape(statement.node) and all(map(holds, needed := needed_inputs(statement.node))):
-                    sure.update(op.outputs if all(is_fully_defined(t.dims) for t in needed) else _derived(op))
+                    is_static = all(is_fully_defined(t.dims) for t in needed) and (kind != "Reshape" or len(needed) == 1)
+                    sure.update(op.outputs if is_static else _derived(op))
             elif isinstance(statement, Assign):
                 op = statement.node.op
                 value = root(op.inputs[statement.index])

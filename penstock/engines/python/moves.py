@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from penstock.engines.onednn.chains import Move
-from penstock.engines.python.expressions import original
+from penstock.engines.python.expressions import needed_inputs, original
 from penstock.errors import InvalidArgumentError
 from penstock.graph.ir import Operation, Tensor
 from penstock.ops.kernels.slices import slice_index
@@ -46,6 +46,8 @@ def moves_of(node: Any, shapes: Sequence[tuple[int, ...]], constants: Sequence[A
     op: Operation = node.op
     find = INDICES.get(op.type)
     if find is None or not original(node) or any(math.prod(s) > MOST_MOVED for s in shapes):
+        return None
+    if op.type == "Reshape" and len(needed_inputs(node)) > 1:  # to a shape that may not fit
         return None
     n, item = len(op.inputs), op.outputs[0].dtype.np.itemsize
     if item != 4:
@@ -144,8 +146,8 @@ def _strided_slice(op: Operation, shapes: Sequence[tuple[int, ...]], constants: 
     return [(*index, ...)]
 
 
-def _same(op: Operation, shapes: Sequence[tuple[int, ...]], constants: Sequence[Any]) -> list[Any]:
-    return [...]
+def _same(op: Operation, shapes: Sequence[tuple[int, ...]], constants: Sequence[Any]) -> list[Any] | None:
+    return None if op.type == "ExpandDims" and constants[1] is None else [...]
 
 
 INDICES = {

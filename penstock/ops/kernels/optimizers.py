@@ -279,13 +279,12 @@ def ftrl(
 
 def ftrl_v2(var: Array, accum: Array, linear: Array, grad: Array, lr: Any, l1: Any, l2: Any, l2_shrinkage: Any, lr_power: Any, *,
             multiply_linear_by_lr: bool) -> None:  # fmt: skip
-    shrunk = grad + var.dtype.type(2) * l2_shrinkage * var
-    _ftrl(var, accum, linear, grad, shrunk, lr, l1, l2, lr_power, multiply_linear_by_lr)
+    _ftrl(var, accum, linear, grad, _shrunk(var, grad, l2_shrinkage), lr, l1, l2, lr_power, multiply_linear_by_lr)
 
 
 def sparse_ftrl(var: Array, accum: Array, linear: Array, grad: Array, lr: Any, l1: Any, l2: Any, lr_power: Any, *, multiply_linear_by_lr: bool) -> None:
     _check_ftrl(lr, l1, l2, lr_power, multiply_linear_by_lr)
-    ftrl(var, accum, linear, grad, lr, l1, l2, lr_power, multiply_linear_by_lr=multiply_linear_by_lr)
+    _ftrl(var, accum, linear, grad, grad, lr, l1, l2, lr_power, multiply_linear_by_lr, sparse=True)
 
 
 def sparse_ftrl_v2(var: Array, accum: Array, linear: Array, grad: Array, lr: Any, l1: Any, l2: Any, l2_shrinkage: Any, lr_power: Any, *,
@@ -293,7 +292,11 @@ def sparse_ftrl_v2(var: Array, accum: Array, linear: Array, grad: Array, lr: Any
     _check_ftrl(lr, l1, l2, lr_power, multiply_linear_by_lr)
     if not l2_shrinkage >= 0:
         raise InvalidArgumentError("l2 shrinkage regularization strength is not a non-negative scalar: []")
-    ftrl_v2(var, accum, linear, grad, lr, l1, l2, l2_shrinkage, lr_power, multiply_linear_by_lr=multiply_linear_by_lr)
+    _ftrl(var, accum, linear, grad, _shrunk(var, grad, l2_shrinkage), lr, l1, l2, lr_power, multiply_linear_by_lr, sparse=True)
+
+
+def _shrunk(var: Array, grad: Array, l2_shrinkage: Any) -> Array:
+    return grad + var.dtype.type(2) * l2_shrinkage * var
 
 
 def _check_ftrl(lr: Any, l1: Any, l2: Any, lr_power: Any, by_lr: bool) -> None:
@@ -316,8 +319,9 @@ def _ftrl(
     l2: Any,
     lr_power: Any,
     by_lr: bool,
+    sparse: bool = False,
 ) -> None:
-    """`pull` is the gradient that moves the linear term: with shrinkage in version 2."""
+    """`pull` is the gradient that moves the linear term: with shrinkage in version 2. What is NaN gives 0 in a dense update, as in TF, and NaN in a sparse one."""
     two, zero = var.dtype.type(2), var.dtype.type(0)
     new = accum + grad * grad
     if float(lr_power) == -0.5:
@@ -330,6 +334,9 @@ def _ftrl(
     else:
         linear += pull - (root - old) / lr * var
         bound, below = l1, root / lr + two * l2
-    above = bound * np.sign(linear) - linear
-    var[...] = np.where(np.abs(linear) > bound, above / below, zero)
+    if sparse:
+        var[...] = (np.maximum(np.minimum(linear, bound), -bound) - linear) / below
+    else:
+        above = bound * np.sign(linear) - linear
+        var[...] = np.where(np.abs(linear) > bound, above / below, zero)
     accum[...] = new

@@ -99,16 +99,28 @@ def _rmsprop(var: Vec, ms: Vec, mom: Vec, g: Vec, rate: Vec, rest: Vec, momentum
 
 def _ftrl(var: Vec, accum: Vec, linear: Vec, g: Vec, rate: Vec, l1: Vec, l2: Vec) -> tuple[Vec, ...]:
     """With the usual power of -0.5; `l2` is twice that."""
+    new, linear, below = _ftrl_terms(var, accum, linear, g, rate, l2)
+    above = select(linear < 0.0, -l1, l1) - linear
+    return select(np.abs(linear) > l1, above / below, 0.0), new, linear
+
+
+def _sparse_ftrl(var: Vec, accum: Vec, linear: Vec, g: Vec, rate: Vec, l1: Vec, l2: Vec) -> tuple[Vec, ...]:
+    new, linear, below = _ftrl_terms(var, accum, linear, g, rate, l2)
+    above = (-l1).op("max", l1.op("min", linear)) - linear  # in this order what is NaN stays so
+    return above / below, new, linear
+
+
+def _ftrl_terms(var: Vec, accum: Vec, linear: Vec, g: Vec, rate: Vec, l2: Vec) -> tuple[Vec, Vec, Vec]:
+    """The new accumulator and linear term, and what the variable is divided by."""
     new = accum + g * g
     root = np.sqrt(new)
-    linear = linear + (g - (root - np.sqrt(accum)) / rate * var)
-    above = select(linear < 0.0, -l1, l1) - linear
-    return select(np.abs(linear) > l1, above / (root / rate + l2), 0.0), new, linear
+    return new, linear + (g - (root - np.sqrt(accum)) / rate * var), root / rate + l2
 
 
 _DESCENT = _Formula(_descent, 1, 1, least=4096)
 _MOMENTUM, _NESTEROV = _Formula(_momentum, 2, 2), _Formula(_nesterov, 2, 2)
-_ADAGRAD, _ADAM, _RMSPROP, _FTRL = _Formula(_adagrad, 2, 1), _Formula(_adam, 3, 4), _Formula(_rmsprop, 3, 4), _Formula(_ftrl, 3, 3)
+_ADAGRAD, _ADAM, _RMSPROP = _Formula(_adagrad, 2, 1), _Formula(_adam, 3, 4), _Formula(_rmsprop, 3, 4)
+_FTRL, _SPARSE_FTRL = _Formula(_ftrl, 3, 3), _Formula(_sparse_ftrl, 3, 3)
 
 
 Prepared = tuple[_Formula, Any, Sequence[Any]]
@@ -139,6 +151,11 @@ def _of_ftrl(grad: Any, lr: Any, l1: Any, l2: Any, lr_power: Any, *, multiply_li
     return _FTRL, grad, (lr, l1, l2.dtype.type(2) * l2)
 
 
+def _of_sparse_ftrl(*rest: Any, multiply_linear_by_lr: bool) -> Prepared | None:
+    dense = _of_ftrl(*rest, multiply_linear_by_lr=multiply_linear_by_lr)
+    return dense and (_SPARSE_FTRL, *dense[1:])
+
+
 _PREPARED: dict[Callable[..., None], Callable[..., Prepared | None]] = {
     f.gradient_descent: lambda alpha, delta: (_DESCENT, delta, (alpha,)),
     f.momentum: lambda lr, grad, momentum, *, use_nesterov: (_NESTEROV if use_nesterov else _MOMENTUM, grad, (lr, momentum)),
@@ -147,7 +164,7 @@ _PREPARED: dict[Callable[..., None], Callable[..., Prepared | None]] = {
     f.adam: _of_adam,
     f.rmsprop: _of_rmsprop,
     f.ftrl: _of_ftrl,
-    f.sparse_ftrl: _of_ftrl,
+    f.sparse_ftrl: _of_sparse_ftrl,
 }
 
 _NONE = np.zeros(1, np.int64)

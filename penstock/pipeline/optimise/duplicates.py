@@ -15,6 +15,7 @@ from typing import Any
 from penstock.graph.ir import Graph, Operation, Tensor
 from penstock.graph.opdef import OPS
 from penstock.pipeline.optimise.edit import Edit
+from penstock.runtime.kernels import is_live
 
 _NEAR = 4
 """How many nodes may lie between the sum and those who use it."""
@@ -52,13 +53,13 @@ def sum_in_updates(graph: Graph, context: Any) -> Graph:
             continue
         at, at_indices = (next(i for i, a in enumerate(op.op_def.inputs) if a.name == name) for name in ("grad", "indices"))
         total, unique = op.inputs[at].op, op.inputs[at_indices].op
-        if total.type != "UnsortedSegmentSum" or unique.type != "Unique" or op.inputs[at_indices] is not unique.outputs[0] or total.inputs[1].op is not unique:
+        if total.type != "UnsortedSegmentSum" or unique.type != "Unique" or [op.inputs[at_indices], total.inputs[1]] != unique.outputs:
             continue
         gone = _length_of(total, unique)
         if gone is None or {total.device, unique.device} != {op.device} or not _is_only_for(total, op, context.targets):
             continue
         given = [total.inputs[0], unique.inputs[0]]
-        if any(t.dtype._is_ref_dtype for t in given):  # a variable, which may change meanwhile
+        if any(t.dtype._is_ref_dtype or is_live(t) for t in given):  # a variable, which may change meanwhile
             continue
         gone = [unique, *gone, total]
         inputs = list(op.inputs)

@@ -180,10 +180,24 @@ def ftrl_v2(
     return _ftrl(var, accum, linear, grad, pull, lr, l1, l2, lr_power, multiply_linear_by_lr)
 
 
-def _ftrl(
-    var: Any, accum: Any, linear: Any, grad: Any, pull: Any, lr: Any, l1: Any, l2: Any, lr_power: Any, by_lr: bool
+def sparse_ftrl(
+    var: Any, accum: Any, linear: Any, grad: Any, lr: Any, l1: Any, l2: Any, lr_power: Any, *, multiply_linear_by_lr: bool
 ) -> Values:
-    """`pull` is the gradient that moves the linear term: with shrinkage in version 2."""
+    return _ftrl(var, accum, linear, grad, grad, lr, l1, l2, lr_power, multiply_linear_by_lr, sparse=True)
+
+
+def sparse_ftrl_v2(
+    var: Any, accum: Any, linear: Any, grad: Any, lr: Any, l1: Any, l2: Any, l2_shrinkage: Any, lr_power: Any, *,
+    multiply_linear_by_lr: bool,
+) -> Values:  # fmt: skip
+    pull = grad + 2 * l2_shrinkage * var
+    return _ftrl(var, accum, linear, grad, pull, lr, l1, l2, lr_power, multiply_linear_by_lr, sparse=True)
+
+
+def _ftrl(
+    var: Any, accum: Any, linear: Any, grad: Any, pull: Any, lr: Any, l1: Any, l2: Any, lr_power: Any, by_lr: bool, sparse: bool = False
+) -> Values:
+    """`pull` is the gradient that moves the linear term: with shrinkage in version 2. What is NaN gives 0 in a dense update, and NaN in a sparse one."""
     new = accum + grad * grad
     root, old = _to_minus(new, lr_power), _to_minus(accum, lr_power)
     if by_lr:
@@ -192,6 +206,8 @@ def _ftrl(
     else:
         linear = linear + (pull - (root - old) / lr * var)
         bound, below = l1, root / lr + 2 * l2
+    if sparse:
+        return (jnp.maximum(jnp.minimum(linear, bound), -bound) - linear) / below, new, linear
     above = bound * jnp.sign(linear) - linear
     return jnp.where(jnp.abs(linear) > bound, above / below, _zero(var)), new, linear
 
@@ -330,8 +346,8 @@ for _name, _formula in (
     ("Adadelta", adadelta),
     ("RMSProp", sparse_rmsprop),
     ("CenteredRMSProp", sparse_centered_rmsprop),
-    ("Ftrl", ftrl),
-    ("FtrlV2", ftrl_v2),
+    ("Ftrl", sparse_ftrl),
+    ("FtrlV2", sparse_ftrl_v2),
     ("ProximalGradientDescent", sparse_proximal_gradient_descent),
     ("ProximalAdagrad", proximal_adagrad),
 ):
