@@ -246,3 +246,14 @@ def test_a_piece_that_only_others_read_stays_a_view(eager):
         code = sess.explain([part, h], {x: values}).code
         outputs = code.split("= made; made = None")[0].rsplit("\n", 1)[1]
         assert outputs.count("v") == 1
+
+
+@pytest.mark.parametrize(("columns", "is_chain"), [(8, True), (256, False)])
+def test_functions_that_numpy_computes_quicker_make_no_chain(eager, columns, is_chain):
+    """Of many elements, and with nothing else beside them that would gain."""
+    x = tf.placeholder(tf.float32, [16, columns])
+    y = x
+    for _ in range(20):
+        y = tf.tanh(y) + 0.1
+    with tf.Session() as sess:
+        assert ("chain" in sess.explain(y, {x: np.ones((16, columns), np.float32)}).code) == is_chain

@@ -40,6 +40,9 @@ ENOUGH = 15
 """What a chain has to be worth, in ufuncs: with fewer additions of 8 x 32 numbers its own call takes longer than they do; of 64 x 64, with fewer than 8."""
 WORTH_OF_PRODUCT = 8
 """A step that is elementwise, or a move, is worth one."""
+QUICK_IN_NUMPY = (np.tanh, np.log, np.log1p)
+QUICK_ELEMENTS = 1024
+"""These ufuncs take NumPy less time than a loop takes: with so many elements the difference is what a ufunc is worth."""
 MOST_NODES = 400
 """Of a chain: all of them are one line after the other as well, in one function."""
 MOST_ASIDE = 8
@@ -153,7 +156,11 @@ class _Finder:
 def _worth(node: Any, root: Root) -> int:
     if node.op.type in _PRODUCTS:
         return WORTH_OF_PRODUCT
-    return len(steps_in_run(node, root) or "1") if node.op.type not in _TESTS else 1
+    steps = steps_in_run(node, root) if node.op.type not in _TESTS else None
+    if not steps:
+        return 1
+    quick = sum(step.ufunc in QUICK_IN_NUMPY for step in steps)
+    return len(steps) - (quick * (math.prod(runs.full_dims(node)) // QUICK_ELEMENTS) if quick else 0)
 
 
 def _chained(nodes: list[Any], root: Root, constant: Constant, outputs: list[Tensor]) -> Chained | None:
