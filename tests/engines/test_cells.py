@@ -7,11 +7,9 @@ import pytest
 
 import penstock as tf
 from penstock.engines.onednn import library as lib
-from penstock.engines.onednn.chains import Chain
 from penstock.engines.python.moves import arrays_of, moves_of
 from penstock.ops import native
 from penstock.ops.native import calls
-from penstock.runtime.executor.chooser import Chooser
 
 pytestmark = pytest.mark.skipif(lib.get() is None or not native.available(), reason="needs oneDNN and AVX-512")
 
@@ -115,24 +113,6 @@ def test_what_is_moved_to_where_only_the_step_knows_is_no_move():
 # -- programs -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def eager(monkeypatch):
-    """Generated code from the first step on. Gives the outcomes of chains: whether they computed."""
-    monkeypatch.setenv("PENSTOCK_REGIONS", "eager")
-    monkeypatch.setenv("PENSTOCK_XLA", "0")
-    monkeypatch.setattr(Chooser, "on_pool", lambda self: False)
-    done = []
-    call = Chain.__call__
-
-    def counted(self, *arrays):
-        results = call(self, *arrays)
-        done.append(results is not None)
-        return results
-
-    monkeypatch.setattr(Chain, "__call__", counted)
-    return done
-
-
 BATCH, STEPS, FEATURES, UNITS = 8, 4, 6, 16
 
 
@@ -188,7 +168,7 @@ def attention(x):
 
 
 @pytest.mark.parametrize("program, calls_of_a_step", [(lstm, 1), (gru_in_training, 1), (lstm_in_a_loop, STEPS), (attention, 1)])
-def test_programs_compute_what_numpy_does(monkeypatch, eager, program, calls_of_a_step):
+def test_programs_compute_what_numpy_does(monkeypatch, chained, program, calls_of_a_step):
     random = np.random.RandomState(5)
     values = [random.randn(BATCH, STEPS, FEATURES).astype(np.float32) for _ in range(3)]
     values[2][1, 2] = np.nan
@@ -202,13 +182,13 @@ def test_programs_compute_what_numpy_does(monkeypatch, eager, program, calls_of_
             sess.run(tf.global_variables_initializer())
             found.append([sess.run(results, {x: v}) for v in values])
             if engines is None:
-                assert eager == [True] * calls_of_a_step * len(values)
+                assert chained == [True] * calls_of_a_step * len(values)
     for a, b in zip(*found, strict=True):
         for one, other in zip(a, b, strict=True):
             np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 
 
-def test_cells_of_several_clients(eager):
+def test_cells_of_several_clients(chained):
     """Every client gets the results for its own values."""
     with tf.Session() as sess:
         x = tf.placeholder(tf.float32, [BATCH, STEPS, FEATURES])
@@ -230,10 +210,10 @@ def test_cells_of_several_clients(eager):
         for t in threads:
             t.join()
         assert not wrong
-        assert all(eager)
+        assert all(chained)
 
 
-def test_a_piece_that_only_others_read_stays_a_view(eager):
+def test_a_piece_that_only_others_read_stays_a_view(chained):
     """It is not copied for the sake of a chain."""
     with tf.Session() as sess:
         x = tf.placeholder(tf.float32, [BATCH, STEPS, FEATURES])
@@ -249,7 +229,7 @@ def test_a_piece_that_only_others_read_stays_a_view(eager):
 
 
 @pytest.mark.parametrize(("columns", "is_chain"), [(8, True), (256, False)])
-def test_functions_that_numpy_computes_quicker_make_no_chain(eager, columns, is_chain):
+def test_functions_that_numpy_computes_quicker_make_no_chain(chained, columns, is_chain):
     """Of many elements, and with nothing else beside them that would gain."""
     x = tf.placeholder(tf.float32, [16, columns])
     y = x

@@ -98,24 +98,6 @@ def test_what_is_needed_at_the_same_time_lies_apart():
 # -- programs -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def eager(monkeypatch):
-    """Generated code from the first step on. Gives the outcomes of chains: whether they computed."""
-    monkeypatch.setenv("PENSTOCK_REGIONS", "eager")
-    monkeypatch.setenv("PENSTOCK_XLA", "0")
-    monkeypatch.setattr(Chooser, "on_pool", lambda self: False)
-    done = []
-    call = Chain.__call__
-
-    def counted(self, *arrays):
-        results = call(self, *arrays)
-        done.append(results is not None)
-        return results
-
-    monkeypatch.setattr(Chain, "__call__", counted)
-    return done
-
-
 def network(batch=BATCH, label_type=tf.int32):
     """Logits, loss, and the placeholders."""
     random = np.random.RandomState(3)
@@ -138,7 +120,7 @@ def data(seed, batch=BATCH):
 
 @pytest.mark.parametrize("label_type", [tf.int32, tf.int64])
 @pytest.mark.parametrize("optimizer", [lambda: tf.train.GradientDescentOptimizer(0.1), lambda: tf.train.AdamOptimizer(0.01)])
-def test_a_training_step_is_one_chain(monkeypatch, eager, optimizer, label_type):
+def test_a_training_step_is_one_chain(monkeypatch, chained, optimizer, label_type):
     found = []
     for engines in (None, "numpy"):
         if engines is not None:
@@ -154,12 +136,12 @@ def test_a_training_step_is_one_chain(monkeypatch, eager, optimizer, label_type)
             for feed in feeds:
                 sess.run(train, feed)
             found.append([losses, *sess.run(tf.global_variables())])
-    assert eager == [True] * 10
+    assert chained == [True] * 10
     for a, b in zip(*found, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
 
 
-def test_a_wrong_label_is_the_node_s_own_error(eager):
+def test_a_wrong_label_is_the_node_s_own_error(chained):
     with tf.Session() as sess:
         _, loss, x, labels = network()
         train = tf.train.GradientDescentOptimizer(0.1).minimize(loss)
@@ -170,15 +152,15 @@ def test_a_wrong_label_is_the_node_s_own_error(eager):
         with pytest.raises(errors.InvalidArgumentError, match=f"label value of {CLASSES} which is outside") as caught:
             sess.run(train, {x: values, labels: classes})
         assert caught.value.op.type == "SparseSoftmaxCrossEntropyWithLogits"
-        assert eager == [False]
+        assert chained == [False]
         for a, b in zip(before, sess.run(tf.global_variables()), strict=True):
             np.testing.assert_array_equal(a, b)
         classes[7] = 0
         sess.run(train, {x: values, labels: classes})
-        assert eager == [False, True]
+        assert chained == [False, True]
 
 
-def test_a_variable_without_a_value_is_reported(eager):
+def test_a_variable_without_a_value_is_reported(chained):
     with tf.Session() as sess:
         _, loss, x, labels = network()
         train = tf.train.GradientDescentOptimizer(0.1).minimize(loss)
@@ -187,7 +169,7 @@ def test_a_variable_without_a_value_is_reported(eager):
 
 
 @pytest.mark.parametrize("limit", [0, 1])
-def test_steps_side_by_side(monkeypatch, eager, limit):
+def test_steps_side_by_side(monkeypatch, chained, limit):
     """Every client gets the results for its own values."""
     monkeypatch.setattr(crowd, "limit", limit)
     with tf.Session() as sess:
@@ -215,10 +197,10 @@ def test_steps_side_by_side(monkeypatch, eager, limit):
         finally:
             sys.setswitchinterval(before)
         assert not wrong
-        assert len(eager) == 404 and all(eager)
+        assert len(chained) == 404 and all(chained)
 
 
-def test_results_are_the_callers_own(eager):
+def test_results_are_the_callers_own(chained):
     """The next step writes to other arrays."""
     with tf.Session() as sess:
         logits, loss, x, labels = network()
@@ -231,7 +213,7 @@ def test_results_are_the_callers_own(eager):
             np.testing.assert_array_equal(a, b)
 
 
-def test_values_that_lie_otherwise_are_copied(eager):
+def test_values_that_lie_otherwise_are_copied(chained):
     with tf.Session() as sess:
         logits, _, x, _ = network()
         sess.run(tf.global_variables_initializer())
@@ -239,10 +221,10 @@ def test_values_that_lie_otherwise_are_copied(eager):
         expected = sess.run(logits, {x: values})
         across = np.asfortranarray(values)
         np.testing.assert_array_equal(sess.run(logits, {x: across}), expected)
-        assert eager == [True, True]
+        assert chained == [True, True]
 
 
-def test_without_the_library_there_is_no_chain(monkeypatch, eager):
+def test_without_the_library_there_is_no_chain(monkeypatch, chained):
     """As in a forked process."""
     with tf.Session() as sess:
         logits, _, x, _ = network()
@@ -251,26 +233,26 @@ def test_without_the_library_there_is_no_chain(monkeypatch, eager):
         expected = sess.run(logits, {x: values})
         monkeypatch.setattr(chains.lib, "get", lambda: None)
         np.testing.assert_allclose(sess.run(logits, {x: values}), expected, rtol=1e-4, atol=1e-6)
-        assert eager == [True, False]
+        assert chained == [True, False]
 
 
-def test_no_chain_where_bits_matter(monkeypatch, eager):
+def test_no_chain_where_bits_matter(monkeypatch, chained):
     monkeypatch.setenv("TF_DETERMINISTIC_OPS", "1")
     with tf.Session() as sess:
         logits, _, x, _ = network()
         sess.run(tf.global_variables_initializer())
         sess.run(logits, {x: data(0)[0]})
-        assert eager == []
+        assert chained == []
 
 
-def test_what_is_large_is_no_chain(monkeypatch, eager):
+def test_what_is_large_is_no_chain(monkeypatch, chained):
     """A chain's memory stays between steps, and nothing is written over in it."""
     monkeypatch.setattr(chains, "MOST_BYTES", 1 << 12)
     with tf.Session() as sess:
         logits, _, x, _ = network()
         sess.run(tf.global_variables_initializer())
         sess.run(logits, {x: data(0)[0]})
-        assert eager == []
+        assert chained == []
 
 
 # -- convolutions -------------------------------------------------------------------------------------------------------

@@ -59,12 +59,7 @@ def sum_of_rows() -> int:
     a.label(columns)
     a.with_number(7, RCX, 0)
     a.jump(end, asm.ZERO)
-    a.set_number(R9, 16)
-    a.scalar(asm.CMP, RCX, R9)
-    a.scalar(asm.MOVE_IF_BELOW, R9, RCX)
-    a.set_number(RAX, -1)
-    a.low_bits(RAX, R9)
-    a.mask_from(1, RAX)
+    _mask_next(a, R9, RCX)
     a.scalar(asm.MOVE, R10, RDI)
     a.scalar(asm.MOVE, R11, RDX)
     a.vector("xor.i32", 0, 0, 0)
@@ -83,6 +78,16 @@ def sum_of_rows() -> int:
     return _placed(a)
 
 
+def _mask_next(a: Assembler, count: int, left: int) -> None:
+    """Puts into `count` how many words of those that are left the next vector has, and makes mask 1 theirs. RAX may be `left`, and is changed."""
+    a.set_number(count, 16)
+    a.scalar(asm.CMP, left, count)
+    a.scalar(asm.MOVE_IF_BELOW, count, left)
+    a.set_number(RAX, -1)
+    a.low_bits(RAX, count)
+    a.mask_from(1, RAX)
+
+
 @cache
 def copy_rows() -> int:
     """The address of f(target, step, source, step, rows, words): copies rows of so many words of 32 bits, which lie `step` bytes apart in either place."""
@@ -96,12 +101,7 @@ def copy_rows() -> int:
     a.scalar(asm.MOVE, RAX, words)
     a.scalar(asm.SUB, RAX, at)
     a.jump(end, asm.ZERO)
-    a.set_number(count, 16)
-    a.scalar(asm.CMP, RAX, count)
-    a.scalar(asm.MOVE_IF_BELOW, count, RAX)
-    a.set_number(RAX, -1)
-    a.low_bits(RAX, count)
-    a.mask_from(1, RAX)
+    _mask_next(a, count, RAX)
     a.vector("load.f32", 0, Mem(source, index=at, scale=4), mask=1, zero=True)
     a.vector("store.f32", 0, Mem(target, index=at, scale=4), mask=1)
     a.scalar(asm.ADD, at, count)
