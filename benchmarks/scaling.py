@@ -162,10 +162,10 @@ class Curve:
 def curves(pool: Pool, effort: Effort, is_quick: bool = False, packages: tuple[str, ...] = (OURS, THEIRS)) -> Iterator[Curve]:
     """All curves, each as soon as it is complete."""
     nodes = [10, 100, 1_000] if is_quick else [10, 100, 1_000, 10_000, 100_000]
-    _point(pool, "tangle", 100, packages, Effort.quick(), [])  # what a package imports when first used is not a matter of size
     for name, what in (("chain", "chain"), ("tangle", "tangle (each node takes two of the twenty before it)")):
         parts = {part: Curve(f"{what}: {part}", "nodes") for part in ("build", "first run", "warm step")}
         for size in nodes:
+            _introduce(pool, packages)
             point = _point(pool, name, size, packages, effort, parts["build"].notes)
             for part, curve in parts.items():
                 curve.points.append((size, {p: times[part] for p, times in point.items() if part in times}))
@@ -179,6 +179,13 @@ def curves(pool: Pool, effort: Effort, is_quick: bool = False, packages: tuple[s
     for name in ("threads_elementwise", "threads_matmul", "threads_convolution")[: 1 if is_quick else 3]:
         text = (WORKLOADS[name].__doc__ or name).rstrip(".")
         yield _curve(pool, name, text[0].lower() + text[1:], "threads", [1, 2], packages, effort, is_fresh=True)
+
+
+def _introduce(pool: Pool, packages: tuple[str, ...]) -> None:
+    """What a package imports when it is first used is not a matter of size: new processes, also those that replace one which still compiled, use it once before."""
+    for package in packages:
+        if not pool.is_started(package):
+            _point(pool, "tangle", 100, (package,), Effort.quick(), [])
 
 
 def _curve(

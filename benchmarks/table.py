@@ -81,7 +81,7 @@ def _repeated(pool: Pool, row: Row, packages: list[str], effort: Effort, module:
             turns.append(package)
     before = pool.clock()
     turns = _rounds(row, turns, effort, lambda p: pool.ask(p, "round", effort.timeout, seconds=effort.seconds))
-    row.disturbed = _share(before, pool.clock())
+    row.disturbed = share(before, pool.clock())
     for package in turns:
         _attempt(row, lambda: pool.drop(package, effort.timeout))
     if not _agree(values.get(OURS), values.get(THEIRS)):
@@ -103,7 +103,7 @@ def _rounds(row: Row, turns: list[str], effort: Effort, ask: Callable[[str], dic
     return turns
 
 
-def _share(before: tuple[float, float] | None, after: tuple[float, float] | None) -> float:
+def share(before: tuple[float, float] | None, after: tuple[float, float] | None) -> float:
     """Of two readings of `Pool.clock`. A worker that was replaced between them takes its own time along: never below none."""
     if before is None or after is None or after[1] <= before[1]:
         return 0.0

@@ -64,16 +64,19 @@ def round_of(step: Step, seconds: float) -> float:
 def settle(package: Any, step: Step, seconds: float = 1.0, limit: float = 20.0) -> float:
     """Runs steps until a step costs what it will cost from now on; returns how long that took.
 
-    At least `seconds`; then until no compilation is under way in Penstock, and the last windows were not faster than those before
-    them. `limit` ends it in any case."""
+    At least `seconds`; then until the last windows were not faster than those before them, and two of them have passed in which Penstock neither compiled
+    anything nor used what it may compile yet: between two jobs of the compiler there are steps in which it has nothing to do. `limit` ends it in any case."""
     start = time.perf_counter()
-    best, stale = float("inf"), 0
+    best, stale, quiet = float("inf"), 0, 0
+    before = preparations(package)
     while True:
         window = statistics.median(calls(step, seconds / 4, least=2))
         is_better = window < 0.97 * best
         best, stale = min(best, window), 0 if is_better else stale + 1
+        now = preparations(package)
+        quiet, before = 0 if compiling(package) or now != before else quiet + 1, now
         spent = time.perf_counter() - start
-        if spent > limit or (spent >= seconds and stale >= 2 and not compiling(package)):
+        if spent > limit or (spent >= seconds and stale >= 2 and quiet >= 2):
             return spent
 
 
@@ -83,6 +86,14 @@ def compiling(package: Any) -> bool:
         return False
     found = (sys.modules.get(name) for name in ("penstock.engines.xla.backend", "penstock.engines.turns"))
     return any(module is not None and not module.is_idle() for module in found)
+
+
+def preparations(package: Any) -> tuple[int, ...]:
+    """Numbers that grow while Penstock finds more to write or to compile: jobs begun, and time in programs that may get hot."""
+    if getattr(package, "__name__", "") != "penstock":
+        return ()
+    turns, compiled = (sys.modules.get(name) for name in ("penstock.engines.turns", "penstock.runtime.executor.compiled"))
+    return getattr(turns, "count", 0), compiled.watched_ns() if compiled is not None else 0
 
 
 # -- what rounds say ----------------------------------------------------------------------------------------------------

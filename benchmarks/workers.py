@@ -143,6 +143,9 @@ class Pool:
         if self.ask(package, "drop", timeout).get("compiling"):
             self.restart(package)
 
+    def is_started(self, package: str) -> bool:
+        return package in self._workers
+
     def restart(self, package: str) -> None:
         worker = self._workers.pop(package, None)
         if worker is not None:

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import penstock as tf
-from conformance import tf2_graphs
+from conformance import tf2_export, tf2_graphs
 
 pytestmark = pytest.mark.timeout(600)  # the first test waits until TensorFlow has exported everything
 
@@ -25,7 +25,7 @@ HERE = pathlib.Path(__file__).parent
 def exported(tmp_path_factory):
     """The folder with everything that TensorFlow exported."""
     folder = tmp_path_factory.mktemp("tf2")
-    subprocess.run([sys.executable, str(HERE / "tf2_graphs.py"), str(folder)], check=True, capture_output=True, timeout=600)
+    subprocess.run([sys.executable, str(HERE / "tf2_export.py"), str(folder)], check=True, capture_output=True, timeout=600)
     return folder
 
 
@@ -57,7 +57,7 @@ class Exported:
 
 def same(ours, theirs):
     for a, b in zip(ours, theirs, strict=True):
-        a = tf2_graphs.array(a)
+        a = tf2_export.array(a)
         assert a.dtype == b.dtype and a.shape == b.shape
         if a.dtype == object:
             assert a.tolist() == b.tolist()

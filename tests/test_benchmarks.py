@@ -5,10 +5,24 @@ import pathlib
 import textwrap
 import time
 
+import numpy as np
 import pytest
 
 from benchmarks import __main__ as driver
-from benchmarks import first, footprint, report, scaling, table, timing, workers, workloads
+from benchmarks import (
+    clients,
+    early,
+    first,
+    footprint,
+    report,
+    scaling,
+    survey,
+    table,
+    timing,
+    worker,
+    workers,
+    workloads,
+)
 from benchmarks.table import OURS, PLAIN, THEIRS, Effort, Row
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -73,7 +87,7 @@ def test_slow_calls_are_timed_one_by_one():
 
 
 def test_settling_waits_for_compilations(monkeypatch):
-    answers = iter([True, True, True, False])
+    answers = iter([True, True, True, False, False])
     asked = []
 
     def compiling(package):
@@ -82,7 +96,37 @@ def test_settling_waits_for_compilations(monkeypatch):
 
     monkeypatch.setattr(timing, "compiling", compiling)
     assert timing.settle(None, lambda: None, seconds=0.004, limit=60.0) < 60.0
-    assert asked == [True, True, True, False]
+    assert asked == [True, True, True, False, False]
+
+
+def test_settling_sees_what_was_compiled_between_two_looks(monkeypatch):
+    """A job that begins and ends within a window, or a program that gets warm, is no reason to stop."""
+    asked = []
+
+    def preparations(package):
+        asked.append(min(len(asked), 6))
+        return (asked[-1],)
+
+    monkeypatch.setattr(timing, "preparations", preparations)
+    monkeypatch.setattr(timing, "compiling", lambda package: False)
+    assert timing.settle(None, lambda: None, seconds=0.004, limit=60.0) < 60.0
+    assert asked[:7] == [0, 1, 2, 3, 4, 5, 6] and len(asked) >= 9
+
+
+def test_preparations_count_jobs_and_time_in_programs_that_are_not_hot():
+    import penstock as tf
+    from penstock.engines import turns
+
+    with tf.Graph().as_default(), tf.Session() as sess:
+        y = tf.placeholder(tf.float32, [2]) + 1.0
+        before = timing.preparations(tf)
+        for _ in range(10):
+            sess.run(y, {y.op.inputs[0]: [1, 2]})
+        with turns.beside():
+            pass
+        after = timing.preparations(tf)
+    assert after[0] > before[0]
+    assert timing.preparations(None) == ()
 
 
 def test_settling_ends(monkeypatch):
@@ -143,9 +187,9 @@ def test_what_other_processes_used_is_known(pool):
     while time.process_time() < end:
         pass  # our own work is not other processes' work
     after = pool.clock()
-    assert after[1] > before[1] and 0 <= table._share(before, after) <= 1
-    assert table._share((1.0, 10.0), (2.0, 20.0)) == 0.1
-    assert table._share((1.0, 10.0), (0.0, 20.0)) == table._share(None, after) == 0.0
+    assert after[1] > before[1] and 0 <= table.share(before, after) <= 1
+    assert table.share((1.0, 10.0), (2.0, 20.0)) == 0.1
+    assert table.share((1.0, 10.0), (0.0, 20.0)) == table.share(None, after) == 0.0
 
 
 def test_a_warm_up_that_did_not_end_is_noted(pool):
@@ -171,6 +215,42 @@ def test_a_real_worker_runs_a_program():
         assert pool.ask(OURS, "about", 60.0)["version"]
     finally:
         pool.close()
+
+
+@pytest.mark.parametrize("name", early.PROGRAMS)
+def test_programs_of_the_first_seconds(name):
+    import penstock
+
+    with penstock.Graph().as_default():
+        step = early.PROGRAMS[name](penstock)
+        for _ in range(2):
+            assert all(np.all(np.isfinite(digest)) for digest in worker.digest(step()))
+
+
+def test_steps_within_the_first_seconds(monkeypatch):
+    """The first step is none of them."""
+    now = [0.0]
+    monkeypatch.setattr(early.time, "perf_counter", lambda: now[0])
+    takes = iter([9.0, 0.25, 0.5, 0.5, 0.5, 2.0, 2.0])
+
+    def step():
+        now[0] += next(takes)
+
+    assert early.steps_within(step, [1.0, 2.0, 5.0]) == {"steps": [2, 4, 5], "slowest": 2.0}
+
+
+def test_the_first_seconds_of_a_fresh_process():
+    found = early.fresh(OURS, "while loop, another number of rounds each step", 0.2)
+    assert len(found["steps"]) == 1 and found["slowest"] > 0
+
+
+def test_new_processes_are_used_once_before_costs_are_measured(pool, monkeypatch):
+    """What a package imports late is not a matter of size."""
+    points = []
+    monkeypatch.setattr(scaling, "_point", lambda pool, name, size, packages, effort, notes: points.append((name, packages)))
+    pool.ask(THEIRS, "setup", 60.0, name="any")
+    scaling._introduce(pool, (OURS, THEIRS))
+    assert points == [("tangle", (OURS,))]
 
 
 def test_first_result_of_a_fresh_process():
@@ -301,6 +381,59 @@ def test_peers_name_workloads_that_exist(path):
     names += [n.slice.value for n in ast.walk(tree) if isinstance(n, ast.Subscript) and isinstance(n.slice, ast.Constant) and getattr(n.value, "id", "") == "WORKLOADS"]
     assert names or "in models.FROZEN:" in path.read_text()
     assert set(names) <= set(workloads.WORKLOADS)
+
+
+# -- clients ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["add", "add, callable", "MLP training, batch 32"])
+def test_clients_run_steps_of_one_session(name):
+    threads = clients.Clients(OURS)
+    threads.setup("benchmarks.clients", name)
+    for number in (1, 3):
+        threads.clients(number, seconds=0.004, limit=0.05)
+        answer = threads.round(0.01)
+        assert answer["steps"] > 0 and answer["cpu"] >= 0
+    threads.drop()
+
+
+def test_rates_of_clients_are_compared():
+    rates = clients.Rates({OURS: 300.0, THEIRS: 200.0}, {OURS: 2e-3, THEIRS: 5e-3}, 0.25)
+    assert clients.line("some", 4, rates).split() == ["some", "4", "300", "200", "1.50x", "2.50x", "-", "-", "-", "25%"]
+    assert len(clients.line("some", 4, rates)) == len(clients.heading())
+
+
+# -- the survey ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", survey.WORKLOADS)
+def test_a_program_of_the_survey_runs(name):
+    import penstock as tf
+
+    with tf.Graph().as_default():
+        step = survey.WORKLOADS[name](tf)
+        first, second = worker.digest(step()), worker.digest(step())
+    assert np.isfinite(first).all() and np.isfinite(second).all()
+    assert len(first) == len(second)
+
+
+def test_the_survey_measures_what_is_asked_for(pool, monkeypatch, capsys):
+    monkeypatch.setattr(survey, "Pool", lambda environments: pool)
+    assert survey.main(["--only", "k-means", "PageRank", "--rounds", "1", "--seconds", "0.001"]) == 0
+    heading, *lines, gap, _, _, _, _ = capsys.readouterr().out.splitlines()
+    assert heading == survey.heading() and gap == "" and all("3.00x" in x for x in lines)
+    assert [x[:38].strip() for x in lines] == [n for n in survey.WORKLOADS if "k-means" in n or "PageRank" in n]
+
+
+def test_the_survey_says_who_is_slower():
+    rows = results().rows
+    rows[2].notes.append("results differ between Penstock and TensorFlow")
+    text = survey.verdict(rows)
+    assert text[0] == "Slower than TensorFlow: slow one (0.50x)."
+    assert text[1] == "Slower than TensorFlow without XLA, loops left out: quick one (0.69x)."
+    assert text[2:] == ["Not measured: lost one.", "Results differ: half-way | there."]
+    assert survey.line(rows[0]).split() == ["quick", "one", "1.00", "us", "5.50", "us", "5.50x", "8.00", "us", "0.69x"]
+    assert survey.LOOPS < set(survey.WORKLOADS)
 
 
 def test_options():

@@ -54,6 +54,15 @@ def _install_pair(name: str, default: str, node: Node) -> None:
         setattr(Tensor, method, function)
 
 
+def _times(x: Tensor, y: Tensor, name: str) -> Tensor:
+    """x * y; if one of them is bool, so is the product, whatever the other is."""
+    if x.dtype.base_dtype is not dtypes.bool and y.dtype.base_dtype is not dtypes.bool:
+        return raw.Mul(x, y, name=name)
+    with name_scope(name) as scope:
+        product = raw.Mul(raw.Cast(x, DstT=dtypes.int32), raw.Cast(y, DstT=dtypes.int32), name=scope)
+        return raw.Cast(product, DstT=dtypes.bool)
+
+
 def _floordiv(x: Tensor, y: Tensor, name: str) -> Tensor:
     return raw.FloorDiv(x, y, name=name)
 
@@ -88,7 +97,7 @@ def _xor(x: Tensor, y: Tensor, name: str) -> Tensor:
 _PAIRS: tuple[tuple[str, str, Node], ...] = (
     ("add", "add", math_ops.add_tensors),
     ("sub", "sub", lambda x, y, name: raw.Sub(x, y, name=name)),
-    ("mul", "mul", lambda x, y, name: raw.Mul(x, y, name=name)),
+    ("mul", "mul", _times),
     ("div", "div", _div),
     ("truediv", "truediv", math_ops.divide_tensors),
     ("floordiv", "floordiv", _floordiv),

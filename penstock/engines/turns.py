@@ -5,6 +5,9 @@ would wait 5 ms for each. While such work is under way (`beside`), turns are sho
 
 They are also shorter than most steps: who waits for the lock asks for it only when it has not been let go of for a turn's length. A step that lets go once every 190 us, for a moment in
 which nobody else wakes up in time, would never be asked with turns of 200 us, and the work beside it came to 7 % of a core.
+
+Even so steps and such work have half of the time each while both want it. Work of many seconds that steps can wait for, as code for 100,000 nodes is, rests most of the time
+(`resting`), unless it finds the interpreter free.
 """
 
 from __future__ import annotations
@@ -14,19 +17,31 @@ import os
 import sys
 import threading
 from collections.abc import Iterator
+from threading import get_ident
+from time import perf_counter, sleep, thread_time
+from typing import Any
+
+from penstock.graph.quiet_gc import collect_young
 
 SHORT = 0.00005
+WORK, REST, SHORT_REST = 0.004, 9, 2
+"""Such work rests after so many seconds in which others wanted to go on too, for so many times as long as it worked itself; an import for less, since much may be waiting for it."""
 _lock = threading.Lock()
 _active = 0
 _before = 0.0
+_workers: list[int] = []  # the threads that are at it
+count = 0
+"""How often such work has begun."""
 
 
 @contextlib.contextmanager
 def beside() -> Iterator[None]:
     """Around work on a thread of its own that steps should not wait for."""
-    global _active, _before
+    global _active, _before, count
     with _lock:
         _active += 1
+        _workers.append(get_ident())
+        count += 1
         if _active == 1:
             _before = sys.getswitchinterval()
             if _before > SHORT:
@@ -36,8 +51,79 @@ def beside() -> Iterator[None]:
     finally:
         with _lock:
             _active -= 1
+            if get_ident() in _workers:  # not in a child that was forked in here
+                _workers.remove(get_ident())
             if not _active and _before > SHORT:
                 sys.setswitchinterval(_before)
+
+
+class _Pace:
+    """How a thread's work goes. `now` and `used`: when it last rested, on the clock and in its own time; `due`: when to look again."""
+
+    __slots__ = ("due", "now", "rest", "used")
+
+    def __init__(self, rest: int) -> None:
+        self.rest = rest
+        self.now, self.used = perf_counter(), thread_time()
+        self.due = self.now + WORK
+
+    def look(self, now: float) -> None:
+        used = thread_time()
+        worked = used - self.used
+        if worked < 0.7 * (now - self.now):
+            sleep(min(1.0, self.rest * worked))
+            collect_young()  # collections may be switched off for as long as the work takes
+            now = perf_counter()
+        self.now, self.used = now, used
+        self.due = now + WORK
+
+
+_paces: dict[int, _Pace] = {}
+"""Of threads that rest; a thread's own place is nobody else's."""
+
+
+@contextlib.contextmanager
+def resting(rest: int = REST) -> Iterator[None]:
+    """Around work beside steps that takes long and calls `breathe` often."""
+    _paces[get_ident()] = _Pace(rest)
+    try:
+        yield
+    finally:
+        _paces.pop(get_ident(), None)
+
+
+def breathe() -> None:
+    """Called after every bit of work: rests if it is time to."""
+    if _paces:
+        pace = _paces.get(get_ident())
+        if pace is not None:
+            now = perf_counter()
+            if now >= pace.due:
+                pace.look(now)
+
+
+class _Breath:
+    """Among the finders of modules: who imports a large package rests between its modules."""
+
+    @staticmethod
+    def find_spec(name: str, path: Any = None, target: Any = None) -> None:
+        breathe()
+
+
+@contextlib.contextmanager
+def importing() -> Iterator[None]:
+    """Around an import that may take long: within `beside`, it rests between modules."""
+    if get_ident() not in _workers:
+        yield
+        return
+    finder: Any = _Breath()
+    sys.meta_path.insert(0, finder)
+    try:
+        with resting(SHORT_REST):
+            yield
+    finally:
+        with contextlib.suppress(ValueError):
+            sys.meta_path.remove(finder)
 
 
 def is_idle() -> bool:
@@ -49,6 +135,8 @@ def _after_fork() -> None:
     """The threads that were at work are not here."""
     global _lock, _active
     _lock = threading.Lock()
+    _paces.clear()
+    _workers.clear()
     if _active and _before > SHORT:
         sys.setswitchinterval(_before)
     _active = 0

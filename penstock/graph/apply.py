@@ -26,8 +26,7 @@ _UNKNOWN_SHAPE = TensorShape(None)
 def apply_op(opdef: OpDef, args: list[Any], attrs: dict[str, Any], name: str | None = None) -> Operation:
     """Adds one node of type `opdef` to the inputs' graph (or the default graph) and returns it."""
     graph = _graph_for(args)
-    if name is None:
-        name = opdef.name
+    name = name or opdef.name
     scope = name[:-1] if name.endswith("/") else graph.unique_name(check_scope_name(name, at_root=not graph._name_stack))
     usual = None if attrs else tuple([value.dtype if value.__class__ is Tensor else None for value in args])
     if usual is not None and opdef.build_plan is not None and usual in opdef.build_plan:

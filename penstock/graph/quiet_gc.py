@@ -15,6 +15,8 @@ from penstock.forks import renewed
 _lock = renewed(threading.Lock())
 _depth = 0
 _was_enabled = False
+MANY = 50_000
+"""New objects at the end of a pause that are not looked at at once: whoever makes the next one would wait for that, a step for a third of a second after JAX has been imported."""
 
 
 def settle() -> None:
@@ -40,7 +42,15 @@ class paused:
         with _lock:
             _depth = max(0, _depth - 1)  # 0 already where the thread forked inside
             if _depth == 0 and _was_enabled:
+                if gc.get_count()[0] > MANY:
+                    settle()
                 gc.enable()
+
+
+def collect_young() -> None:
+    """In a long pause, from time to time: what others have thrown away meanwhile, and what was made since is looked at once and counts as old."""
+    if _depth and _was_enabled:
+        gc.collect(0)
 
 
 def _after_fork() -> None:

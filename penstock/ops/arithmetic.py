@@ -12,7 +12,7 @@ from penstock.ops.broadcasting import binary, broadcast_shape, conj, incompatibl
 from penstock.ops.declare import broadcast, merge_same, op, same_as
 from penstock.ops.kernels import periods
 from penstock.ops.kernels.numeric import NARROW, narrow, widen
-from penstock.ops.native import looped
+from penstock.ops.native import looped, vectors
 from penstock.ops.samples import arr, empty, ints, normal, strings, uniform
 from penstock.shapes import dims_of, format_dims, merge_dims
 
@@ -313,12 +313,42 @@ op("TruncateMod(x: T, y: T) -> (z: T) [T: type in {int32, int64, bfloat16, half,
 power = binary(np.power)
 
 
+def _squared_on(x: Any, y: Any) -> Any:
+    """x ** y of whole numbers, bit by bit of y."""
+
+    def step(result: Any, square: Any, bits: Any) -> Any:
+        return vectors.select((bits & 1) != 0, result * square, result), square * square, bits >> 1
+
+    return vectors.repeat(lambda result, square, bits: bits != 0, step, x.like(1), x, y)[0]
+
+
+_whole_powers = native.Loop(_squared_on, "same")
+
+
+def _same_power(x: np.ndarray, exponent: int) -> np.ndarray:
+    """x ** exponent of whole numbers, in as few products as the exponent has bits, twice."""
+    result, square = None, x
+    while exponent:
+        if exponent & 1:
+            result = square if result is None else result * square
+        exponent >>= 1
+        if exponent:
+            square = square * square
+    return np.ones_like(x) if result is None else result.copy() if result is x else result
+
+
 def pow_kernel(x: Any, y: Any) -> Any:
     kind = x.dtype.kind
     if kind == "i" and (y < 0).any():
         if 0 in broadcast_shape(x, y):
             return power(x, np.abs(y))
         raise InvalidArgumentError("Integers to negative integer powers are not allowed")
+    if kind == "i" and np.size(x) >= native.SMALL and x.itemsize >= 4 and np.shape(x) == np.shape(y):
+        found = _whole_powers.run(x, y)
+        if found is not None:
+            return found
+    if kind == "i" and np.ndim(y) == 0 and np.size(x) >= native.SMALL:
+        return _same_power(x, int(y))
     return power(x, y)
 
 

@@ -18,10 +18,10 @@ from penstock.shapes import Dims, format_dims
 
 
 def counts(rows: Any, values: Any, weights: Any, shape: tuple[int, int], dtype: Any, binary: bool) -> np.ndarray:
-    """A [rows, bins] table: the sum of weights (or the number) of each value in each row. Values past the end are dropped."""
+    """A [rows, bins] table: the sum of weights (or the number) of each value in each row. Values past the end are dropped. A single row needs no `rows`."""
     if values.size and int(values.max()) >= shape[1]:
         inside = values < shape[1]
-        rows, values, weights = rows[inside], values[inside], weights[inside] if weights.size else weights
+        rows, values, weights = rows[inside] if shape[0] > 1 else rows, values[inside], weights[inside] if weights.size else weights
     places = values if shape[0] == 1 else rows * shape[1] + values
     if not binary and not weights.size:
         return np.bincount(places, minlength=shape[0] * shape[1]).reshape(shape).astype(dtype)
@@ -44,12 +44,12 @@ def bin_count(size: Any) -> int:
 
 def bincount_kernel(values: Any, size: Any, weights: Any) -> Any:
     n = bin_count(size)
-    flat = np.ravel(values).astype(np.int64)
+    flat = np.ravel(values)
     if weights.size and weights.size != flat.size:
         raise InvalidArgumentError("Input indices and weights must have the same size.")
     if flat.size and flat.min() < 0:
         raise InvalidArgumentError("Input arr must be non-negative!")
-    return counts(np.zeros_like(flat), flat, np.ravel(weights), (1, n), weights.dtype, False)[0]
+    return counts(None, flat, np.ravel(weights), (1, n), weights.dtype, False)[0]
 
 
 def _size_dim(c: Any, i: int) -> int | None:

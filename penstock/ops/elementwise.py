@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from penstock.errors import InvalidArgumentError
+from penstock.ops import native
 from penstock.ops.broadcasting import conj
 from penstock.ops.declare import NOT_DIFFERENTIABLE, merge_same, op, same_as
 from penstock.ops.kernels.numeric import NARROW, narrow, widen
@@ -90,8 +91,9 @@ op("Sqrt(x: T) -> (y: T) [T: type in FLOATS|COMPLEX]",
 
 
 @widened
+@native.looped
 def rsqrt(x: Any) -> Any:
-    return np.reciprocal(np.sqrt(x))
+    return 1 / np.sqrt(x)
 
 
 op("Rsqrt(x: T) -> (y: T) [T: type in FLOATS|COMPLEX]",

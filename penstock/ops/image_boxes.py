@@ -10,7 +10,7 @@ from penstock import dtypes
 from penstock.errors import InvalidArgumentError, OutOfRangeError
 from penstock.graph.ir import Dims
 from penstock.ops.declare import NOT_DIFFERENTIABLE, checked_scalar, op, vector, with_rank
-from penstock.ops.kernels import boxes
+from penstock.ops.kernels import boxes, drawing
 from penstock.ops.samples import arr, normal, uniform
 
 _TYPES = "{uint8, uint16, int8, int16, int32, int64, half, float, double}"
@@ -116,9 +116,9 @@ op("NonMaxSuppressionWithOverlaps(overlaps: float, scores: float, max_output_siz
 DRAWN = np.array([[[0.1, 0.2, 0.7, 0.9], [0.5, -0.3, 1.2, 0.5]], [[0.9, 0.1, 0.2, 0.3], [0.0, 0.0, 1.0, 1.0]]], np.float32)
 
 op("DrawBoundingBoxes(images: T, boxes: float) -> (output: T) [T: type in {float, half} = float]",
-   shape=lambda c: c.dims(0), numpy=boxes.draw_bounding_boxes, grad=NOT_DIFFERENTIABLE, samples=[dict(images=uniform(2, 6, 7, d), boxes=arr(DRAWN)) for d in (1, 3, 4)])  # fmt: skip
+   shape=lambda c: c.dims(0), numpy=drawing.draw_bounding_boxes, grad=NOT_DIFFERENTIABLE, samples=[dict(images=uniform(2, 6, 7, d), boxes=arr(DRAWN)) for d in (1, 3, 4)])  # fmt: skip
 op("DrawBoundingBoxesV2(images: T, boxes: float, colors: float) -> (output: T) [T: type in {float, half} = float]",
-   shape=lambda c: c.dims(0), numpy=boxes.draw_bounding_boxes_v2,
+   shape=lambda c: c.dims(0), numpy=drawing.draw_bounding_boxes_v2,
    samples=[dict(images=uniform(2, 6, 7, 3), boxes=arr(DRAWN), colors=arr([[0.1, 0.2, 0.3]])), dict(images=uniform(2, 6, 7, 4), boxes=arr(DRAWN), colors=arr([[0.1, 0.2, 0.3, 0.4], [1, 0, 1, 1]]))])  # fmt: skip
 
 

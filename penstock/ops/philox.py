@@ -47,6 +47,9 @@ TILE = 16384
 WIDE_TILE = 32768
 PARALLEL_FROM = 49152
 
+# Up to here, numbers that do not fill their last block are drawn elsewhere and copied: that costs less than a second call.
+FEW_BLOCKS = 1024
+
 # TensorFlow's kernels reserve this many blocks for each output element.
 RESERVED_PER_OUTPUT = 256
 
@@ -244,25 +247,30 @@ def _tiles(blocks: int, fill: Callable[[int, int], None]) -> None:
 
 def _fill(gen: Philox, flat: np.ndarray, per_block: int, store: _Store) -> None:
     """Fill `flat`: store(x, y, out) turns n blocks into out, an (n, per_block) piece of `flat`."""
-    whole = flat.size // per_block
+    whole, rest = divmod(flat.size, per_block)
+    if rest and whole < FEW_BLOCKS:
+        rows = np.empty((whole + 1, per_block), flat.dtype)
+        if _fill_rows(gen, rows, store):
+            flat[...] = rows.reshape(-1)[:flat.size]
+            return
     body = flat[:whole * per_block].reshape(whole, per_block)
     if not _fill_rows(gen, body, store):
         _tiles(whole, lambda first, n: store(*gen.blocks(first, n), body[first:first + n]))
-    rest = flat.size - whole * per_block
     if rest:
         last = np.empty((1, per_block), flat.dtype)
-        store(*gen.blocks(whole, 1), last)
+        if not _fill_rows(gen.skip(whole), last, store):
+            store(*gen.blocks(whole, 1), last)
         flat[-rest:] = last[0, :rest]
 
 
 def _fill_rows(gen: Philox, rows: np.ndarray, store: _Store) -> bool:
     """Row i from block i, by a loop in machine code if there is one."""
     kind = _LOOPS.get(store)
-    if kind is None or len(rows) < streams.LANES or not streams.can_fill(gen.counter, 1, len(rows)):
+    if kind is None or not len(rows) or not streams.can_fill(gen.counter, 1, len(rows)):
         return False
     if rows[0].nbytes == 16 and rows.flags.c_contiguous:
         streams.fill(kind, gen.key, gen.counter, 1, rows)
-    else:  # normals of half the width: rounded once more
+    else:  # numbers of half the width: rounded once more
         wide = np.empty(rows.shape, np.float32)
         streams.fill(kind, gen.key, gen.counter, 1, wide)
         rows[...] = narrow(wide, rows.dtype)
@@ -305,6 +313,9 @@ def _store_small_float(mantissa_bits: int) -> _Store:
         out[...] = bits.astype(np.float32) * scale  # exact: the product has as many bits as the type
 
     return store
+
+
+_store_half, _store_bfloat = _store_small_float(10), _store_small_float(7)
 
 
 def float32_of(words: np.ndarray) -> np.ndarray:
@@ -379,12 +390,13 @@ def _store_normal64(x: np.ndarray, y: np.ndarray, out: np.ndarray) -> None:
 
 
 _LOOPS: dict[_Store, str] = {
-    _store_words: "words", _store_longs: "words", _store_float32: "uniform32", _store_float64: "uniform64", _store_normal32: "normal32", _store_normal64: "normal64",
+    _store_words: "words", _store_longs: "words", _store_float32: "uniform32", _store_float64: "uniform64",
+    _store_half: "uniform16", _store_bfloat: "uniform_b16", _store_normal32: "normal32", _store_normal64: "normal64",
 }  # fmt: skip
 
 _UNIFORM: dict[np.dtype, tuple[int, _Store]] = {
-    _FLOAT16: (4, _store_small_float(10)),
-    BFLOAT16: (4, _store_small_float(7)),
+    _FLOAT16: (4, _store_half),
+    BFLOAT16: (4, _store_bfloat),
     _FLOAT32: (4, _store_float32),
     _FLOAT64: (2, _store_float64),
 }

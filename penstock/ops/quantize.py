@@ -35,35 +35,53 @@ def nudged(low: Any, high: Any, num_bits: int, narrow_range: bool) -> tuple[Any,
     return (first - zero) * step, (last - zero) * step, step
 
 
-def fake_quantised(x: Any, low: Any, high: Any, num_bits: int, narrow_range: bool) -> np.ndarray:
-    """`low` and `high` are float32 scalars, or vectors over the last dimension."""
+def fake_quantised(x: Any, low: Any, high: Any, num_bits: int, narrow_range: bool, divides: bool = False) -> np.ndarray:
+    """`low` and `high` are float32 scalars, or vectors over the last dimension. TensorFlow multiplies by the number of steps in the range, or divides by the
+    step (`divides`), which is not the same for numbers half way between two steps."""
+    nothing = _is_empty(low, high)
+    if nothing.all():
+        return np.zeros(np.shape(x), _F)
     start, stop, step = nudged(low, high, num_bits, narrow_range)
-    inverse = _F(1) / step
+    inverse = _F((1 << num_bits) - 1 - narrow_range) / (high - low)
     zero = np.floor(-start * inverse + _F(0.5))
-    nothing = (low == 0) & (high == 0)
-    if not np.ndim(start) and not nothing:
-        result = _FAKE.run(x, (start, stop, inverse, zero, step))
+    by = step if divides else inverse
+    if not np.ndim(start):
+        result = (_FAKE_DIVIDED if divides else _FAKE).run(x, (start, stop, by, zero, step))
         if result is not None:
             return result
-    clamped = np.minimum(np.maximum(x, start), stop)
-    result = np.floor((clamped - start) * inverse - zero + _F(0.5)) * step
+    away = np.maximum(np.minimum(x, stop), start) - start
+    result = np.floor((away / by if divides else away * by) - zero + _F(0.5)) * step
     return np.where(nothing, _F(0), result).astype(_F)
 
 
+def _is_empty(low: Any, high: Any) -> Any:
+    """Whether there is nothing but 0 between them; what is too small to be normal is 0 to TensorFlow."""
+    return np.asarray((np.abs(low) < _TINY) & (np.abs(high) < _TINY))
+
+
+_TINY = np.finfo(np.float32).tiny
+
+
 def _fake(x: Vec, start: Vec, stop: Vec, inverse: Vec, zero: Vec, step: Vec) -> Vec:
-    clamped = stop.op("min", start.op("max", x))  # in this order what is NaN stays so
+    clamped = start.op("max", stop.op("min", x))  # in this order what is NaN stays so
     return np.floor((clamped - start) * inverse - zero + 0.5) * step
 
 
-_FAKE = NumberedLoop(_fake, 5)
+def _fake_divided(x: Vec, start: Vec, stop: Vec, by: Vec, zero: Vec, step: Vec) -> Vec:
+    clamped = start.op("max", stop.op("min", x))
+    return np.floor((clamped - start) / by - zero + 0.5) * step
+
+
+_FAKE, _FAKE_DIVIDED = NumberedLoop(_fake, 5), NumberedLoop(_fake_divided, 5)
 
 
 def _gradient(dy: Any, x: Any, low: Any, high: Any, num_bits: int, narrow_range: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """dy inside the range, below it and above it; everything is inside of an empty range."""
     start, stop, _ = nudged(low, high, num_bits, narrow_range)
-    nothing = (low == 0) & (high == 0)
+    nothing = _is_empty(low, high)
     below, above = (x < start) & ~nothing, (x > stop) & ~nothing
-    return np.where(below | above, _F(0), dy), np.where(below, dy, _F(0)), np.where(above, dy, _F(0))
+    inside = nothing | ((x >= start) & (x <= stop))  # NaN is nowhere
+    return np.where(inside, dy, _F(0)), np.where(below, dy, _F(0)), np.where(above, dy, _F(0))
 
 
 def _check_args(low: float, high: float, num_bits: int) -> tuple[Any, Any]:
@@ -114,7 +132,7 @@ def _check_scalar(name: str, value: Any) -> Any:
 
 def vars_kernel(x: Any, low: Any, high: Any, *, num_bits: int, narrow_range: bool) -> np.ndarray:
     _check_bits(num_bits)
-    return fake_quantised(x, _check_scalar("min", low), _check_scalar("max", high), num_bits, narrow_range)
+    return fake_quantised(x, _check_scalar("min", low), _check_scalar("max", high), num_bits, narrow_range, divides=True)
 
 
 def vars_gradient_kernel(dy: Any, x: Any, low: Any, high: Any, *, num_bits: int, narrow_range: bool) -> list:

@@ -163,13 +163,7 @@ def parameterized_truncated_normal_kernel(shape: Any, means: Any, stdevs: Any, m
             if p.ndim and p.size not in (1, rows):
                 raise InvalidArgumentError(f"Input {name} should have length 1 or shape[0], got shape: {format_dims(p.shape)}")
     gen = generator(state, seed, seed2).reserve(rows * 2000 * (per_row + 3) // 4)
-    out = np.empty(n, dtype.np)
-    flat = [p.reshape(-1) for p in parameters]
-    block = 0
-    for row in range(rows):
-        part = out[row * per_row:(row + 1) * per_row]
-        here = [p[0 if p.size == 1 else row] for p in flat]
-        part[...], block = samplers.bounded_normal(gen, block, here, part.size)
+    out = samplers.bounded_normals(gen, parameters, rows, per_row, n, dtype.np)
     return out.reshape(sizes)
 
 

@@ -74,6 +74,16 @@ def strings(values: Any) -> Recipe:
     return Recipe(build, object, f"strings({values!r})")
 
 
+def many(values: list[Any], count: int = 80) -> Recipe:
+    """These strings over and over, as many as kernels take together."""
+    return Recipe(strings((values * count)[:count]).build, object, f"many({values!r})")
+
+
+TEXTS = ["äb C", "", "a,b  c;,", "\0x", "東京 😀", "x" * 100, "AbC 12"]
+"""For `many`: well formed, with characters of one to four bytes."""
+NO_TEXTS = [*TEXTS, b"\xff\xfe", b"c\xe2\x82", b"\x82\xac"]
+
+
 def empty(*shape: int, dtype: Any = None) -> Recipe:
     """An array with no elements (one of the sizes is 0)."""
     return Recipe(lambda r: np.zeros(shape), dtype, f"empty{shape}")

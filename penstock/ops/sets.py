@@ -13,6 +13,7 @@ from penstock.graph.ir import Dims
 from penstock.ops.declare import NOT_DIFFERENTIABLE, op, unknown
 from penstock.ops.kernels.sparse import check_in_order, check_sparse, coordinates, keys_of
 from penstock.ops.samples import arr, ints, strings
+from penstock.ops.sorting import first_occurrences
 from penstock.shapes import format_dims, merge_dims
 
 Groups = dict[int, set]
@@ -25,6 +26,8 @@ class Members(NamedTuple):
     rows: np.ndarray
     values: np.ndarray
     shape: tuple[int, ...]
+    width: int | None = None
+    """How many members every row has, in order; None if that is not known."""
 
 
 _OPERATIONS = {
@@ -38,7 +41,7 @@ _OPERATIONS = {
 def dense_members(x: np.ndarray) -> Members:
     if x.ndim < 2:
         raise InvalidArgumentError(f"Shape {format_dims(x.shape)} has rank {x.ndim} < 2")
-    return Members(np.repeat(np.arange(math.prod(x.shape[:-1])), x.shape[-1]), x.reshape(-1), x.shape[:-1])
+    return Members(np.repeat(np.arange(math.prod(x.shape[:-1])), x.shape[-1]), x.reshape(-1), x.shape[:-1], x.shape[-1])
 
 
 def sparse_members(indices: Any, values: Any, shape: Any, validate: bool) -> Members:
@@ -52,7 +55,7 @@ def sparse_members(indices: Any, values: Any, shape: Any, validate: bool) -> Mem
 
 
 def groups_of(members: Members) -> Groups:
-    rows, values, _ = members
+    rows, values = members.rows, members.values
     if (rows[1:] < rows[:-1]).any():
         order = np.argsort(rows, kind="stable")
         rows, values = rows[order], values[order]
@@ -96,8 +99,13 @@ def _combine_integers(a: Members, b: Members, operation: bytes) -> tuple[np.ndar
         return None
     keys = ((rows << bits) + (values - low)) << 1
     keys[len(a.rows) :] += 1
-    in_order = all((part[1:] >= part[:-1]).all() for part in (keys[: len(a.rows)], keys[len(a.rows) :]))
-    keys.sort(kind="stable" if in_order else None)  # which then only merges them
+    if a.width is not None and b.width is not None:  # many short rows
+        table = np.concatenate([keys[: len(a.rows)].reshape(count, a.width), keys[len(a.rows) :].reshape(count, b.width)], 1)
+        table.sort(1)
+        keys = table.reshape(-1)
+    else:
+        in_order = all((part[1:] >= part[:-1]).all() for part in (keys[: len(a.rows)], keys[len(a.rows) :]))
+        keys.sort(kind="stable" if in_order else None)  # which then only merges them
     keys = keys[np.append(True, keys[1:] != keys[:-1])]
     member, of_b = keys >> 1, (keys & 1).astype(bool)
     in_both = member[1:] == member[:-1]  # where that of `a` stands; that of `b` follows
@@ -161,6 +169,13 @@ def sparse_sparse_shape(c: Any) -> list[Dims]:
 
 def size_kernel(indices: Any, values: Any, shape: Any, *, validate_indices: bool) -> np.ndarray:
     members = sparse_members(indices, values, shape, validate_indices)
+    if values.dtype.kind != "O" and values.size and (members.rows >= 0).all():
+        numbers = members.values.astype(np.int64)
+        low, count = int(numbers.min()), math.prod(members.shape)
+        bits = (int(numbers.max()) - low).bit_length()
+        if count << bits < 1 << 63 and int(members.rows.max()) < count:
+            first, _ = first_occurrences((members.rows << bits) + (numbers - low))
+            return np.bincount(members.rows[first], minlength=count).astype(np.int32).reshape(members.shape)
     groups = groups_of(members)
     result = np.zeros(members.shape, np.int32)
     if groups:

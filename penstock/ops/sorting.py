@@ -15,7 +15,7 @@ from penstock.ops.declare import NOT_DIFFERENTIABLE, op, with_rank
 from penstock.ops.kernels.distances import Sequences, distances
 from penstock.ops.kernels.numeric import widen
 from penstock.ops.kernels.rows import stable_order
-from penstock.ops.native import occurrences, searching, texts
+from penstock.ops.native import making, occurrences, searching, texts
 from penstock.ops.samples import arr, empty, ints, strings
 from penstock.shapes import format_dims
 
@@ -64,6 +64,9 @@ def first_occurrences(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         rank = np.empty(len(order), np.int64)
         rank[order] = np.arange(len(order))
         return first[order], rank[inverse.reshape(-1)]
+    found = _first_rows(x.reshape(len(x), -1)) if x.size else None
+    if found is not None:
+        return found
     # Python's own equality: NaNs differ from each other, 0.0 and -0.0 do not.
     keys: list[Any] = [tuple(np.ravel(row).tolist()) for row in x]
     numbers: dict[Any, int] = {}
@@ -77,6 +80,22 @@ def first_occurrences(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.array(first_at, np.int64), np.array(inverse_list, np.int64)
 
 
+MOST_COLUMNS = 8
+"""Columns of rows up to which these are told apart column by column."""
+
+
+def _first_rows(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+    """`first_occurrences` of a matrix: the numbers of the columns' values, one column after the other, make one number for each row. None if that would
+    not be quicker, or not the same."""
+    if len(rows) <= FEW or rows.shape[1] > MOST_COLUMNS or (rows.itemsize == 2 and rows.dtype in BITS) or rows.dtype.kind == "c":
+        return None
+    first, codes = first_occurrences(rows[:, 0])
+    for column in rows.T[1:]:
+        different, numbers = first_occurrences(column)
+        first, codes = first_occurrences(codes * len(different) + numbers)
+    return first, codes
+
+
 MANY_STRINGS = 2048
 """Strings from which on their fingerprints are quicker than a dictionary."""
 
@@ -85,7 +104,7 @@ def _first_strings(x: np.ndarray) -> np.ndarray | None:
     """For each string where the first one like it is; None if machine code cannot tell."""
     marks = texts.fingerprints(np.ascontiguousarray(x))
     first_of = None if marks is None or not marks.all() else _first_marks(marks)  # 0: something long
-    return first_of if first_of is not None and (x.take(first_of) == x).all() else None
+    return first_of if first_of is not None and making.are_same(np.ascontiguousarray(x), x.take(first_of)) else None
 
 
 def _first_marks(marks: np.ndarray) -> np.ndarray | None:

@@ -21,6 +21,7 @@ from penstock.ops.kernels.sparse import (
     group_max,
     keys_of,
     merge_keys,
+    merge_places,
 )
 from penstock.ops.native import rows as row_loops
 from penstock.ops.samples import arr, empty, normal, strings, uniform
@@ -52,13 +53,16 @@ def sparse_to_dense_kernel(indices: Any, shape: np.ndarray, values: Any, default
     if default.ndim:
         raise InvalidArgumentError("default_value should be a scalar.")
     sizes = shape.tolist()
-    places = np.reshape(indices, (count, rank)).astype(np.int64)
+    places = np.reshape(indices, (count, rank)).astype(np.int64, copy=False)
     if validate_indices:
-        check_in_order(places, sizes)
+        keys = check_in_order(places, sizes)
     elif not are_inside(places, sizes):
         raise InvalidArgumentError(f"Indices are not valid (out of bounds).  Shape: {format_dims(tuple(sizes))}")
-    result = np.full(sizes, np.asarray(default)[()], dtype=values.dtype)
-    result.reshape(-1)[keys_of(places, sizes)] = values  # a third of the time that as many coordinates take
+    else:
+        keys = keys_of(places, sizes)
+    has_zeros = values.dtype != object and not np.asarray(default).tobytes().strip(b"\0")
+    result = np.zeros(sizes, values.dtype) if has_zeros else np.full(sizes, np.asarray(default)[()], dtype=values.dtype)
+    result.reshape(-1)[keys] = values  # a third of the time that as many coordinates take
     return result
 
 
@@ -105,7 +109,7 @@ def _entries(indices: np.ndarray, adjoint_a: bool, m: int, k: int, state: Any, i
     kept = state.__dict__.get("entries") if is_constant else None
     if kept is not None and kept[0] is indices and kept[1] == (m, k):
         return kept[2]
-    rows, columns = (np.ascontiguousarray(indices[:, i]) for i in ((1, 0) if adjoint_a else (0, 1)))
+    rows, columns = (indices[:, i].copy() for i in ((1, 0) if adjoint_a else (0, 1)))  # nobody else can change them once they are checked
     for name, part, limit, column in (("m", rows, m, 0), ("k", columns, k, 1)):
         if part.size and not (0 <= part.min() and part.max() < limit):
             bad = np.flatnonzero((part < 0) | (part >= limit))
@@ -132,12 +136,23 @@ def _row_plan(entries: _Entries, m: int, width: int, state: Any, is_constant: bo
 
 def _add_products(result: np.ndarray, entries: _Entries, values: np.ndarray, right: np.ndarray) -> None:
     """result[row] += value * right[column], entry by entry."""
+    if row_loops.can_add_products(result.dtype, result.shape[1]):
+        row_loops.add_products(result, entries.rows, entries.columns, np.ascontiguousarray(values), np.ascontiguousarray(right))
+        return
     products = right.take(entries.columns, 0)
     products *= values[:, None]
     if entries.in_order and row_loops.can_fold(np.add, result.dtype):
         row_loops.fold_sorted(np.add, result, entries.rows, products)
     else:
         add_at(result, entries.rows, products)
+
+
+def _is_constant(tensor: Any) -> bool:
+    """Whether it is the same array in every step, and in every round of a loop."""
+    op = tensor.op
+    while op.type in ("Enter", "Identity"):
+        op = op.inputs[0].op
+    return op.type in ("Const", "HostConst")
 
 
 def matmul_kernel(indices: Any, values: Any, shape: np.ndarray, b: Any, *, adjoint_a: bool, adjoint_b: bool, state: Any, node: Any) -> np.ndarray:
@@ -153,7 +168,7 @@ def matmul_kernel(indices: Any, values: Any, shape: np.ndarray, b: Any, *, adjoi
             f"Cannot multiply A and B because inner dimension does not match: {k} vs. {inner}.  Did you forget a transpose?  "
             f"Dimensions of A: [{int(shape[0])}, {int(shape[1])}).  Dimensions of B: {format_dims(b.shape)}"
         )
-    is_constant = node.inputs[0].op.type in ("Const", "HostConst")
+    is_constant = _is_constant(node.inputs[0])
     entries = _entries(indices, adjoint_a, m, k, state, is_constant)
     if adjoint_a and values.dtype.kind == "c":
         values = values.conj()
@@ -234,7 +249,7 @@ def sparse_add_kernel(ai: Any, av: Any, ash: Any, bi: Any, bv: Any, bsh: Any, th
     if thresh.ndim:
         raise InvalidArgumentError(f"The magnitude threshold must be a scalar: got shape {format_dims(thresh.shape)}")
     sizes = _same_shapes(ash, bsh)
-    keys, at_a, at_b = merge_keys(keys_of(ai, sizes), keys_of(bi, sizes))
+    keys, at_a, at_b = merge_places(keys_of(ai, sizes), keys_of(bi, sizes))
     total = np.zeros(len(keys), av.dtype)
     add_at(total, at_a, av)
     add_at(total, at_b, bv)
@@ -244,7 +259,9 @@ def sparse_add_kernel(ai: Any, av: Any, ash: Any, bi: Any, bv: Any, bsh: Any, th
     alone = np.ones(len(keys), bool)
     alone[at_b] = ~together[at_b]
     keep = alone | (np.abs(total) >= thresh)
-    return [coordinates(keys[keep], sizes), total[keep], np.array(ash)]
+    if keep.all():
+        return [np.concatenate([ai, bi]).take(keys, axis=0), total, np.array(ash)]
+    return [np.concatenate([ai, bi]).take(keys[keep], axis=0), total[keep], np.array(ash)]
 
 
 def sparse_result(rank_from: int) -> Any:

@@ -256,10 +256,8 @@ def stateless_parameterized_kernel(shape: Any, seed: Any, means: Any, stddevs: A
         dims = " vs. ".join(format_dims(np.shape(p)) for p in (means, stddevs, minvals, maxvals))
         raise InvalidArgumentError(f"means, stddevs, minvals, maxvals must have compatible batch dimensions: {dims}") from None
     samples = _samples_per_parameter(sizes, parameters[0].shape)
-    out = np.empty((parameters[0].size, samples), dtype.np)
-    block = 0
-    for row, here in zip(out, zip(*(p.reshape(-1) for p in parameters), strict=True), strict=True):
-        row[...], block = samplers.bounded_normal(gen, block, here, samples)
+    rows = parameters[0].size
+    out = samplers.bounded_normals(gen, parameters, rows, samples, rows * samples, dtype.np).reshape(rows, samples)
     return out.T.reshape(sizes)
 
 

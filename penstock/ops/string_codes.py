@@ -14,9 +14,11 @@ from penstock.dtypes import DType
 from penstock.errors import InvalidArgumentError
 from penstock.graph.ir import Dims
 from penstock.ops.declare import NOT_DIFFERENTIABLE, op, same_as, scalar
+from penstock.ops.kernels import number_texts
 from penstock.ops.kernels.hashes import decimal_fingerprints64, fingerprint64, fingerprints64, hashes64, siphashes
+from penstock.ops.kernels.many_strings import MANY, cut, laid_out, lengths_of, letters_of, own, parts_of, starts_of
 from penstock.ops.kernels.texts import dtype_text
-from penstock.ops.samples import arr, bools, ints, strings
+from penstock.ops.samples import NO_TEXTS, arr, bools, ints, many, strings
 from penstock.ops.strings import each_string, string_array
 from penstock.shapes import format_dims
 
@@ -34,8 +36,8 @@ def strong_kernel(x: np.ndarray, *, num_buckets: int, key: list[int]) -> np.ndar
 
 
 op("StringToHashBucket(string_tensor: string) -> (output: int64) [num_buckets: int >= 1]",
-   shape=same_as("string_tensor"), numpy=lambda x, *, num_buckets: _buckets(hashes64(x.ravel().tolist()), num_buckets, x.shape),
-   grad=NOT_DIFFERENTIABLE, samples=[dict(string_tensor=strings([["a", "hello"], ["", "x" * 20]]), num_buckets=1000)])  # fmt: skip
+   shape=same_as("string_tensor"), numpy=lambda x, *, num_buckets: _buckets(hashes64(x), num_buckets, x.shape),
+   grad=NOT_DIFFERENTIABLE, samples=[dict(string_tensor=strings([["a", "hello"], ["", "x" * 20]]), num_buckets=1000), dict(string_tensor=many(NO_TEXTS), num_buckets=2**62)])  # fmt: skip
 op("StringToHashBucketFast(input: string) -> (output: int64) [num_buckets: int >= 1]",
    shape=same_as("input"), numpy=lambda x, *, num_buckets: _buckets(fingerprints64(x), num_buckets, x.shape),
    grad=NOT_DIFFERENTIABLE,
@@ -91,6 +93,20 @@ _IN_ORDER = (string.ascii_uppercase + string.ascii_lowercase + string.digits + "
 
 
 def encode_base64_kernel(x: np.ndarray, *, pad: bool) -> np.ndarray:
+    if x.size >= MANY:
+        # Each string is filled up to threes, so that all can be encoded as one.
+        sizes = lengths_of(x)
+        missing = -sizes % 3
+        threes = sizes + missing
+        text = laid_out(int(threes.sum()), 0, (x, starts_of(threes)))
+        fours = threes // 3 * 4
+        starts, letters = starts_of(fours), bytearray(binascii.b2a_base64(text.data, newline=False).translate(_URL_SAFE))
+        letters = np.frombuffer(letters, np.uint8)
+        if not pad:
+            return cut(letters, starts, fours - missing, x.shape)
+        for count in (1, 2):
+            letters[(starts + fours - count)[missing >= count]] = ord("=")
+        return cut(letters, starts, fours, x.shape)
     encoded = [binascii.b2a_base64(s, newline=False) for s in x.ravel().tolist()]
     ends = encoded if pad else [s.rstrip(b"=") for s in encoded]
     return string_array([s.translate(_URL_SAFE) for s in ends], x.shape)
@@ -110,32 +126,20 @@ def _decode_base64(s: bytes) -> bytes:
 
 
 def decode_base64_kernel(x: np.ndarray) -> np.ndarray:
-    values = x.ravel().tolist()
-    text = b"".join(values)
-    if len(text) < _MANY_LETTERS:
+    if x.size < MANY:
         return each_string(_decode_base64, x)
-    if b"=" in text:
-        values = list(map(_without_padding, values))
-        text = b"".join(values)
-    sizes = np.fromiter(map(len, values), np.int64, len(values))
+    sizes = lengths_of(x)
+    if (letters_of(x, sizes) == ord("=")).any():
+        x = each_string(_without_padding, x)
+        sizes = lengths_of(x)
     missing = -sizes & 3
-    if missing.any():
-        parts = [b""] * (2 * len(values))
-        parts[0::2], parts[1::2] = values, _FILL.take(missing).tolist()
-        text = b"".join(parts)
-    data = _unpacked(text)
-    if data is None or (missing == 3).any():
+    fours = sizes + missing
+    data = _unpacked(laid_out(int(fours.sum()) + 16, ord("A"), (x, starts_of(fours)))) if (missing < 3).all() else None
+    if data is None:
         return each_string(_decode_base64, x)  # which knows what is wrong
-    starts = np.cumsum(sizes + missing) // 4 * 3
-    starts -= (sizes + missing) // 4 * 3
-    ends = starts + sizes * 3 // 4
-    return string_array([data[start:end] for start, end in zip(starts.tolist(), ends.tolist(), strict=True)], x.shape)
+    return cut(data, starts_of(fours // 4 * 3), sizes * 3 // 4, x.shape)
 
 
-_MANY_LETTERS = 1 << 11
-"""Letters from which on all strings are decoded together."""
-_FILL = np.array([b"", b"A", b"AA", b"AAA"], object)
-"""By how many letters are missing."""
 _NONE = 0xFFFF
 
 
@@ -148,11 +152,11 @@ def _pairs() -> np.ndarray:
     return np.where((first | second) < 64, first << 6 | second, _NONE).astype(np.uint16).ravel()
 
 
-def _unpacked(text: bytes) -> bytes | None:
-    """What base64 letters, a multiple of four, stand for, and some zeros behind it; None if there is something else. Sixteen letters become three
+def _unpacked(letters: np.ndarray) -> np.ndarray | None:
+    """What base64 letters stand for, as bytes, up to the last sixteen of them; None if there is something else. Sixteen letters become three
     numbers of 32 bits."""
-    pairs = _pairs().take(np.frombuffer(text + b"A" * (-len(text) % 16), "<u2"))
-    if pairs.max() == _NONE:
+    pairs = _pairs().take(letters[: len(letters) // 16 * 16].view("<u2"))
+    if not pairs.size or pairs.max() == _NONE:
         return None
     pairs = pairs.astype(np.uint32)
     fours = pairs[0::2] << 12
@@ -160,15 +164,18 @@ def _unpacked(text: bytes) -> bytes | None:
     a, b, c, d = (fours[i::4] for i in range(4))
     result = np.empty((a.size, 3), ">u4")
     result[:, 0], result[:, 1], result[:, 2] = a << 8 | b >> 16, b << 16 | c >> 8, c << 24 | d
-    return result.tobytes()
+    return result.view(np.uint8).ravel()
 
 
 op("EncodeBase64(input: string) -> (output: string) [pad: bool = false]",
    shape=same_as("input"), numpy=encode_base64_kernel, grad=NOT_DIFFERENTIABLE,
-   samples=[dict(input=strings(["hello", "a?>", ""])), dict(input=strings([["hello"], ["a?>"]]), pad=True)])  # fmt: skip
+   samples=[
+       dict(input=strings(["hello", "a?>", ""])), dict(input=strings([["hello"], ["a?>"]]), pad=True),
+       *[dict(input=many(NO_TEXTS), pad=p) for p in (True, False)],
+   ])  # fmt: skip
 op("DecodeBase64(input: string) -> (output: string)",
    shape=same_as("input"), numpy=decode_base64_kernel, grad=NOT_DIFFERENTIABLE,
-   samples=[dict(input=strings(["aGVsbG8", "YT8-", "aGVsbG8=", ""]))],
+   samples=[dict(input=strings(["aGVsbG8", "YT8-", "aGVsbG8=", ""])), dict(input=many(["aGVsbG8", "YT8-", "aGVsbG8=", ""]))],
    errors=[
        (dict(input=strings(["a"])), InvalidArgumentError, "Base64 string length cannot be 1 modulo 4."),
        (dict(input=strings(["aG+/"])), InvalidArgumentError, "Invalid character found in base64."),
@@ -176,24 +183,25 @@ op("DecodeBase64(input: string) -> (output: string)",
 
 
 def decode_raw_kernel(x: np.ndarray, *, out_type: DType, little_endian: bool) -> np.ndarray:
-    values = x.ravel().tolist()
     size = out_type.np.itemsize
-    if not values:
+    if not x.size:
         return np.empty((*x.shape, 0), out_type.np)
-    length = len(values[0])
-    for i, value in enumerate(values):
-        if len(value) != length:
-            raise InvalidArgumentError(
-                f"DecodeRaw requires input strings to all be the same size, but element {i} has size {length} != {len(value)}"
-            )
+    sizes = lengths_of(x)
+    length = int(sizes[0])
+    if (sizes != length).any():
+        i = int(np.argmax(sizes != length))
+        raise InvalidArgumentError(
+            f"DecodeRaw requires input strings to all be the same size, but element {i} has size {length} != {sizes[i]}"
+        )
     if length % size:
         raise InvalidArgumentError(
             f"Input to DecodeRaw has length {length} that is not a multiple of {size}, the size of {dtype_text(out_type)}"
         )
-    return _numbers(b"".join(values), out_type, little_endian).reshape((*x.shape, length // size))
+    raw = x.ravel().item() if x.size == 1 else letters_of(x, sizes)
+    return _numbers(raw, out_type, little_endian).reshape((*x.shape, length // size))
 
 
-def _numbers(raw: bytes, dtype: DType, little_endian: bool) -> np.ndarray:
+def _numbers(raw: Any, dtype: DType, little_endian: bool) -> np.ndarray:
     result = np.frombuffer(raw, dtype.np)
     if little_endian:
         return result
@@ -229,7 +237,10 @@ def decode_padded_raw_kernel(x: np.ndarray, fixed_length: Any, *, out_type: DTyp
     length, size = int(fixed_length), out_type.np.itemsize
     if length <= 0 or length % size:
         raise InvalidArgumentError(f"fixed_length ({length}) must be a multiple of the size of out_type ({size})")
-    values = b"".join(v[:length].ljust(length, b"\0") for v in x.ravel().tolist())
+    x = own(x)
+    sizes = lengths_of(x)
+    short = x if not x.size or sizes.max() <= length else parts_of(x, np.zeros_like(sizes), np.minimum(sizes, length))
+    values = laid_out(length * x.size, 0, (short, np.arange(x.size) * length))
     return _numbers(values, out_type, little_endian).reshape((*x.shape, length // size))
 
 
@@ -248,6 +259,7 @@ op("DecodePaddedRaw(input_bytes: string, fixed_length: int32) -> (output: out_ty
    shape=decode_padded_raw_shape, numpy=decode_padded_raw_kernel, grad=NOT_DIFFERENTIABLE,
    samples=[
        dict(input_bytes=strings(["abcdef", "e"]), fixed_length=arr(4), out_type="int16"),
+       dict(input_bytes=many(NO_TEXTS), fixed_length=arr(4), out_type="int16"),
        dict(input_bytes=strings(["abcd"]), fixed_length=arr(8), out_type="float32", little_endian=False),
    ])  # fmt: skip
 
@@ -264,11 +276,30 @@ def _format(x: np.ndarray, summarize: int, depth: int) -> str:
         return _element(x.item() if x.dtype == object else x[()])
     n = len(x)
     ends = n if summarize < 0 or n <= 2 * summarize else summarize
+    if x.ndim == 1:
+        shown = _elements(x if ends == n else np.concatenate([x[:ends], x[n - ends :]]))
+        return "[" + " ".join(shown if ends == n else [*shown[:ends], "...", *shown[ends:]]) + "]"
     parts = [_format(x[i, ...], summarize, depth + 1) for i in range(min(ends, n))]
     if ends < n:
         parts += ["...", *[_format(x[i, ...], summarize, depth + 1) for i in range(n - ends, n)]]
-    gap = " " if x.ndim == 1 else "\n" * (x.ndim - 1) + " " * (depth + 1)
+    gap = "\n" * (x.ndim - 1) + " " * (depth + 1)
     return "[" + gap.join(parts) + "]"
+
+
+def _elements(x: np.ndarray) -> list[str]:
+    """`_element` of each of a vector."""
+    if x.dtype.kind in "iu":
+        return list(map(str, x.tolist()))
+    if x.dtype not in (np.float32, np.float64):
+        return [_element(v) for v in (x.tolist() if x.dtype == object else x)]
+    few, many = ("%.6g", "%.9g") if x.dtype == np.float32 else ("%.15g", "%.17g")
+    texts = number_texts.exact(x) if len(x) >= MANY and x.dtype == np.float32 else None
+    if texts is None:
+        values = x.tolist()
+        texts = [few % v for v in values]
+        for i in np.flatnonzero((np.array(list(map(float, texts)), x.dtype) != x) & (x == x)).tolist():
+            texts[i] = many % values[i]
+    return texts
 
 
 def _element(value: Any) -> str:
@@ -292,7 +323,7 @@ def shortest_float(value: Any) -> str:
     if value.dtype.itemsize >= 8:
         return next(t for t in (f"{float(value):.15g}", f"{float(value):.17g}") if np.float64(t) == value)
     if value.dtype.itemsize == 4:
-        return next(t for t in (f"{float(value):.6g}", f"{float(value):.9g}") if np.float32(t) == value or t)
+        return next(t for t in (f"{float(value):.6g}", f"{float(value):.9g}") if np.float32(t) == value)
     return f"{float(value):.6g}"
 
 
@@ -322,4 +353,5 @@ op("StringFormat(inputs: list T) -> (output: string)"
        dict(inputs=[arr(np.arange(100), np.int32)]),
        dict(inputs=[arr([1.5, 0.1, 1e10], np.float32), bools(2)], template="%s %s"),
        dict(inputs=[arr([[0.1, 1 / 3]], np.float64)], summarize=-1),
+       *[dict(inputs=[arr([0.1, 1 / 3, 1e10, 2.0, -1e-7, 123456.789] * 20, t)], summarize=-1) for t in (np.float32, np.float64)],
    ])  # fmt: skip

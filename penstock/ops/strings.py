@@ -1,12 +1,10 @@
-"""Strings: numbers as text and back, joining, splitting, cutting, matching.
+"""Strings: numbers as text and back, joining, matching. Their parts are in `string_parts`.
 
 A string tensor is an object array of `bytes`; `each_string` applies a function to every element.
 """
 
 from __future__ import annotations
 
-import functools
-import itertools
 import re
 from collections.abc import Callable
 from typing import Any
@@ -17,12 +15,13 @@ from penstock import dtypes
 from penstock.dtypes import DType
 from penstock.errors import InvalidArgumentError, OutOfRangeError
 from penstock.graph.ir import Dims
-from penstock.ops.declare import NOT_DIFFERENTIABLE, axes_of, op, same_as, with_rank
+from penstock.ops.declare import NOT_DIFFERENTIABLE, axes_of, op, same_as
+from penstock.ops.kernels import number_texts
+from penstock.ops.kernels.many_strings import MANY, cut, laid_out, lengths_of, starts_of
 from penstock.ops.kernels.numerals import read_numbers
-from penstock.ops.kernels.regex import compile_re2, decoded, replace_all
+from penstock.ops.kernels.regex import compile_re2, decoded, full_matches, replace_all, replace_in
 from penstock.ops.kernels.texts import dtype_text
-from penstock.ops.native import texts
-from penstock.ops.samples import arr, bools, normal, strings
+from penstock.ops.samples import NO_TEXTS, TEXTS, arr, bools, many, normal, strings
 from penstock.shapes import format_dims, merge_dims
 
 
@@ -77,8 +76,19 @@ def as_string_kernel(x: Any, *, T: DType, precision: int, scientific: bool, shor
         values = [f"({form % v.real},{form % v.imag})".encode() for v in flat.tolist()]
     else:
         pattern = form.encode()
+        if len(flat) >= MANY:
+            found = _written(flat, T, pattern, precision, width, fill, np.shape(x))
+            if found is not None:
+                return found
         values = [pattern % v for v in (flat.astype(np.float64) if T.is_floating else flat).tolist()]
     return string_array(values, np.shape(x))
+
+
+def _written(flat: np.ndarray, dtype: DType, pattern: bytes, precision: int, width: int, fill: bytes, shape: Any) -> np.ndarray | None:
+    """Many numbers at once; None for formats that are rare."""
+    if dtype.is_floating:
+        return None if fill or width > 0 else number_texts.floats(flat.astype(np.float64), pattern[-1:].decode(), precision, pattern.__mod__, shape)
+    return number_texts.integers(flat, width, fill == b"0", shape) if fill in (b"", b"0") else None
 
 
 op("AsString(input: T) -> (output: string) [T: type in {float, double, int32, uint8, int16, int8, int64, bfloat16, uint16, half, uint32,"
@@ -97,6 +107,11 @@ op("AsString(input: T) -> (output: string) [T: type in {float, double, int32, ui
        dict(input=bools(3), width=7),
        dict(input=normal(2, dtype=np.complex64), precision=1),
        dict(input=strings(["a"])),
+       *[dict(input=normal(100, dtype=np.float32), **form) for form in ({}, dict(precision=2), dict(scientific=True), dict(shortest=True))],
+       dict(input=arr([0.0, -0.0, np.nan, np.inf, 1e300, 1e-300, 0.5, 2.5, 123456.5] * 10, np.float64), shortest=True),
+       dict(input=arr([0.0, -0.0, np.nan, np.inf, 1e22, 0.5, 2.5, 1e-7] * 10, np.float64), precision=1),
+       *[dict(input=arr([0, 9, 10, -10, 2**31 - 1, -(2**31), 77, -1] * 10, np.int32), **form) for form in ({}, dict(width=6), dict(width=6, fill="0"))],
+       dict(input=arr([-(2**63), 2**63 - 1] * 40, np.int64)),
    ],
    errors=[
        (dict(input=[1], precision=3), InvalidArgumentError, "precision not supported for datatype int"),
@@ -157,6 +172,7 @@ op("StringToNumber(string_tensor: string) -> (output: out_type) [out_type: type 
        dict(string_tensor=strings([["1", " -2 "], ["+3", "0004"]]), out_type="int32"),
        dict(string_tensor=strings("9223372036854775807"), out_type="int64"),
        dict(string_tensor=strings(["4294967295"]), out_type="uint32"),
+       dict(string_tensor=many(["5", "-17", "+3", "0004", "2147483647"]), out_type="int32"),
    ],
    errors=[
        (dict(string_tensor=strings(["1", "abc"])), InvalidArgumentError, "StringToNumberOp could not correctly convert string: abc"),
@@ -176,8 +192,25 @@ def string_join_kernel(inputs: list[np.ndarray], *, separator: bytes) -> np.ndar
                 raise InvalidArgumentError(f"Input shapes do not match: {format_dims(shape)} vs. {format_dims(x.shape)}")
             shape = x.shape
     size = int(np.prod(shape))
+    if size >= MANY and inputs:
+        return _joined_rows(inputs, separator, shape, size)
     columns = [x.ravel().tolist() if x.ndim else [x.item()] * size for x in inputs]
     return string_array([separator.join(row) for row in zip(*columns, strict=True)] if columns else [b""], shape)
+
+
+def _joined_rows(columns: list[np.ndarray], separator: bytes, shape: Any, size: int) -> np.ndarray:
+    """A string of each row of these columns; a column may be one string for all."""
+    sizes = [lengths_of(c) if c.ndim else np.full(size, len(c.item())) for c in columns]
+    lengths = sum(sizes[1:], sizes[0]) + len(separator) * (len(columns) - 1)
+    starts = at = starts_of(lengths)
+    pieces: list[tuple[np.ndarray, np.ndarray]] = []
+    for column, more in zip(columns, sizes, strict=True):
+        if pieces and len(separator) > 1:
+            pieces.append((np.full(size, separator, object), at - len(separator)))
+        pieces.append((column.ravel() if column.ndim else np.full(size, column.item(), object), at))
+        at = at + (more + len(separator))
+    letters = laid_out(int(lengths.sum()), separator[0] if separator else 0, *pieces)
+    return cut(letters, starts, lengths, shape)
 
 
 def string_join_shape(c: Any) -> Dims:
@@ -197,6 +230,7 @@ op("StringJoin(inputs: N*string) -> (output: string) [N: int >= 0; separator: st
        dict(inputs=[strings(["a", "b"]), strings(["c", "d"])], separator="-"),
        dict(inputs=[strings([["a", "b"]]), strings("x")]),
        dict(inputs=[strings("a"), strings("b")], separator=", "),
+       *[dict(inputs=[many(NO_TEXTS), strings("x"), many(TEXTS)], separator=s) for s in ("", "-", "<>")],
    ],
    errors=[(dict(inputs=[strings(["a", "b"]), strings(["c"])]), InvalidArgumentError, "Input shapes do not match: \\[2\\] vs. \\[1\\]|must be equal")])  # fmt: skip
 
@@ -216,8 +250,10 @@ def reduce_join_kernel(x: np.ndarray, axes: np.ndarray, *, keep_dims: bool, sepa
     # The order of the axes is the order in which strings are joined: the first one runs fastest.
     outer = [x.shape[i] for i in kept]
     rows = x.transpose(kept + order[::-1]).reshape(int(np.prod(outer)), int(np.prod([x.shape[i] for i in order])))
-    joined = [separator.join(row.tolist()) for row in rows]
-    return string_array(joined, [1 if i in order else x.shape[i] for i in range(rank)] if keep_dims else outer)
+    shape = [1 if i in order else x.shape[i] for i in range(rank)] if keep_dims else outer
+    if len(rows) < MANY or rows.shape[1] > MANY or not rows.size:
+        return string_array([separator.join(row) for row in rows.tolist()], shape)
+    return _joined_rows(list(rows.T), separator, shape, len(rows))
 
 
 def reduce_join_shape(c: Any) -> Dims:
@@ -260,11 +296,22 @@ def segment_join_kernel(x: np.ndarray, ids: np.ndarray, count: Any, *, separator
         raise InvalidArgumentError("segment_ids are not allowed to exceed num_segments or to have negative values.")
     rest = x.shape[ids.ndim :]
     rows = x.reshape(ids.size, int(np.prod(rest)))
-    parts: list[list[list[bytes]]] = [[[] for _ in range(rows.shape[1])] for _ in range(int(count))]
-    for segment, row in zip(ids.ravel().tolist(), rows, strict=True):
-        for place, value in zip(parts[segment], row.tolist(), strict=True):
-            place.append(value)
-    return string_array([separator.join(p) for segment in parts for p in segment], (int(count), *rest))
+    if not rows.size:
+        return string_array([b""] * (int(count) * rows.shape[1]), (int(count), *rest))
+    # Strings in the order of their places in the result; each has a separator in front if some letters come before it in its place.
+    places = (ids.reshape(-1, 1) * rows.shape[1] + np.arange(rows.shape[1])).ravel()
+    order = np.argsort(places, kind="stable")
+    texts, places = rows.ravel()[order], places[order]
+    sizes = lengths_of(texts)
+    before, is_first = starts_of(sizes), np.append(True, places[1:] != places[:-1])
+    has_more = before > before[is_first][np.cumsum(is_first) - 1]
+    sizes += has_more * len(separator)
+    starts = starts_of(sizes)
+    heads = starts + has_more * len(separator)
+    others = [(np.full(np.count_nonzero(has_more), separator, object), starts[has_more])] if len(separator) > 1 else []
+    letters = laid_out(int(sizes.sum()), separator[0] if separator else 0, *others, (texts, heads))
+    lengths = np.bincount(places, sizes, int(count) * rows.shape[1]).astype(np.int64)
+    return cut(letters, starts_of(lengths), lengths, (int(count), *rest))
 
 
 def segment_join_shape(c: Any) -> Dims:
@@ -281,242 +328,13 @@ op("UnsortedSegmentJoin(inputs: string, segment_ids: Tindices, num_segments: Tnu
    samples=[
        dict(inputs=strings(["a", "b", "c"]), segment_ids=arr([0, 1, 0]), num_segments=arr(3), separator=","),
        dict(inputs=strings([["a", "b"], ["c", "d"]]), segment_ids=arr([0, 0]), num_segments=arr(1)),
+       *[dict(inputs=many(NO_TEXTS), segment_ids=arr([i % 7 for i in range(80)]), num_segments=arr(9), separator=s) for s in ("", ";", "<>")],
    ],
    errors=[
        (dict(inputs=strings(["a"]), segment_ids=[-1], num_segments=1), InvalidArgumentError,
         "segment_ids are not allowed to exceed num_segments or to have negative values."),
    ])  # fmt: skip
 
-
-# -- splitting --------------------------------------------------------------------------------------------------------
-
-_SPACE = b" \t\n\v\f\r"
-
-
-def split_at_any(text: bytes, delimiters: bytes, skip_empty: bool) -> list[bytes]:
-    """Pieces between any of the delimiter bytes; single bytes if there are none."""
-    if not text:
-        return []
-    if not delimiters:
-        return [text[i : i + 1] for i in range(len(text))]
-    first = delimiters[:1]
-    if len(delimiters) > 1:
-        text = text.translate(_all_as_first(delimiters))
-    pieces = text.split(first)
-    return [p for p in pieces if p] if skip_empty and b"" in pieces else pieces
-
-
-@functools.lru_cache(64)
-def _all_as_first(delimiters: bytes) -> bytes:
-    """The table for `translate` that makes one delimiter of all."""
-    return bytes(delimiters[0] if b in delimiters else b for b in range(256))
-
-
-def split_like_python(text: bytes, sep: bytes, maxsplit: int) -> list[bytes]:
-    """Python's `split`, but with `maxsplit` splits done, what is left counts as a piece even if it is empty."""
-    if maxsplit == 0:
-        return [text]
-    if sep:
-        return text.split(sep, maxsplit)
-    pieces = text.split(None, maxsplit)
-    if maxsplit > 0 and len(pieces) == maxsplit:
-        pieces.append(b"")
-    elif maxsplit > 0 and len(pieces) > maxsplit:
-        # Python cuts white space off the end of the rest; TF does not.
-        rest = text.lstrip(_SPACE)
-        for piece in pieces[:maxsplit]:
-            rest = rest[len(piece) :].lstrip(_SPACE)
-        pieces[-1] = rest
-    return pieces
-
-
-def _ragged(rows: list[list[bytes]]) -> list[np.ndarray]:
-    """indices, values and shape of the sparse matrix of these rows."""
-    return _sparse_rows(list(itertools.chain.from_iterable(rows)), np.fromiter(map(len, rows), np.int64, len(rows)))
-
-
-def _sparse_rows(pieces: list[bytes], lengths: np.ndarray) -> list[np.ndarray]:
-    """The same for the pieces of all rows, and how many each has."""
-    total = len(pieces)
-    indices = np.empty((total, 2), np.int64)
-    indices[:, 0] = np.repeat(np.arange(len(lengths)), lengths)
-    indices[:, 1] = np.arange(total) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-    return [indices, string_array(pieces, (total,)), np.array([len(lengths), int(lengths.max()) if len(lengths) else 0], np.int64)]
-
-
-def string_split_kernel(x: np.ndarray, delimiter: np.ndarray, *, skip_empty: bool) -> list[np.ndarray]:
-    if x.ndim != 1:
-        raise InvalidArgumentError(f"input must be a vector, got shape: {format_dims(x.shape)}")
-    if delimiter.ndim > 1 or (delimiter.ndim == 1 and delimiter.size != 1):
-        raise InvalidArgumentError(f"delimiter must be a scalar, got shape: {format_dims(delimiter.shape)}")
-    values, at = x.tolist(), delimiter.item()
-    if len(at) == 1 and len(values) >= _MANY and all(values):
-        found = _split_together(values, at, skip_empty)
-        if found is not None:
-            return found
-    return _ragged([split_at_any(v, at, skip_empty) for v in values])
-
-
-_MANY = 64
-"""Strings from which on all are split together."""
-
-
-def _split_together(values: list[bytes], at: bytes, skip_empty: bool) -> list[np.ndarray] | None:
-    """`_ragged` of strings that are split at one letter, none of them empty; None if empty pieces have to go."""
-    whole = at.join(values)
-    cuts = np.frombuffer(whole, np.uint8) == at[0]
-    if skip_empty and (cuts[0] or cuts[-1] or (cuts[1:] & cuts[:-1]).any()):
-        return None
-    sizes = length_kernel(string_array(values, len(values)), unit=b"BYTE").astype(np.int64) + 1
-    lengths = np.add.reduceat(cuts, np.cumsum(sizes) - sizes, dtype=np.int64)
-    lengths[-1] += 1  # all others end with the letter that joins them to the next one
-    return _sparse_rows(whole.split(at), lengths)
-
-
-def string_split_v2_kernel(x: np.ndarray, sep: np.ndarray, *, maxsplit: int) -> list[np.ndarray]:
-    if x.ndim != 1:
-        raise InvalidArgumentError(f"input must be a vector, got shape: {format_dims(x.shape)}")
-    if sep.ndim:
-        raise InvalidArgumentError(f"sep must be a scalar, got shape: {format_dims(sep.shape)}")
-    return _ragged([split_like_python(v, sep.item(), maxsplit) for v in x.tolist()])
-
-
-def string_split_shape(c: Any) -> list[Dims]:
-    with_rank(c, 0, 1)
-    with_rank(c, 1, 0)
-    return [(None, 2), (None,), (2,)]
-
-
-op("StringSplit(input: string, delimiter: string) -> (indices: int64, values: string, shape: int64) [skip_empty: bool = true]",
-   shape=string_split_shape, numpy=string_split_kernel, grad=NOT_DIFFERENTIABLE,
-   samples=[
-       dict(input=strings(["hello  world", " a b c ", ""]), delimiter=strings(" ")),
-       dict(input=strings(["hello  world", " a b c ", ""]), delimiter=strings(" "), skip_empty=False),
-       dict(input=strings(["a,b;c", "d"]), delimiter=strings(",;")),
-       dict(input=strings(["abc", ""]), delimiter=strings("")),
-       dict(input=strings([]), delimiter=strings(" ")),
-   ])  # fmt: skip
-op("StringSplitV2(input: string, sep: string) -> (indices: int64, values: string, shape: int64) [maxsplit: int = -1]",
-   shape=string_split_shape, numpy=string_split_v2_kernel,
-   samples=[
-       dict(input=strings(["hello  world", " a b c ", ""]), sep=strings("")),
-       dict(input=strings(["a<>b<><>c", "d", ""]), sep=strings("<>")),
-       dict(input=strings(["a<>b<>c", "d"]), sep=strings("<>"), maxsplit=1),
-       dict(input=strings(["  a  b c  ", "d", ""]), sep=strings(""), maxsplit=1),
-       dict(input=strings([" a b "]), sep=strings(""), maxsplit=0),
-   ])  # fmt: skip
-
-
-# -- one string at a time ---------------------------------------------------------------------------------------------
-
-
-def _check_encoding(encoding: bytes) -> bool:
-    if encoding not in (b"", b"utf-8"):
-        raise InvalidArgumentError(f"only utf-8 or '' (no encoding) is supported, received {encoding.decode(errors='replace')}")
-    return bool(encoding)
-
-
-def lower_kernel(x: np.ndarray, *, encoding: bytes) -> np.ndarray:
-    if _check_encoding(encoding):
-        return each_string(lambda s: s.decode("utf-8", "replace").lower().encode(), x)
-    return each_string(bytes.lower, x)
-
-
-def upper_kernel(x: np.ndarray, *, encoding: bytes) -> np.ndarray:
-    if _check_encoding(encoding):
-        return each_string(lambda s: s.decode("utf-8", "replace").upper().encode(), x)
-    return each_string(bytes.upper, x)
-
-
-op("StringLower(input: string) -> (output: string) [encoding: string = '']",
-   shape=same_as("input"), numpy=lower_kernel,
-   samples=[dict(input=strings(["AbC ÄÖ", ""])), dict(input=strings(["AbC ÄÖ"]), encoding="utf-8")])  # fmt: skip
-op("StringUpper(input: string) -> (output: string) [encoding: string = '']",
-   shape=same_as("input"), numpy=upper_kernel,
-   samples=[dict(input=strings(["AbC äöß", ""])), dict(input=strings("AbC äöß"), encoding="utf-8")],
-   errors=[(dict(input=strings(["a"]), encoding="latin"), InvalidArgumentError, "only utf-8 or '' \\(no encoding\\) is supported, received latin")])  # fmt: skip
-op("StringStrip(input: string) -> (output: string)",
-   shape=same_as("input"), numpy=lambda x: each_string(lambda s: s.strip(_SPACE), x),
-   samples=[dict(input=strings([[" a \t\n", "\x0bb\x0c\r"], ["\xa0c", ""]]))])  # fmt: skip
-
-
-def _starts(s: bytes) -> list[int]:
-    """Where characters begin: every byte that does not continue one."""
-    return [i for i, b in enumerate(s) if b & 0xC0 != 0x80]
-
-
-def length_kernel(x: np.ndarray, *, unit: bytes) -> np.ndarray:
-    found = texts.lengths(x)
-    if unit == b"BYTE":
-        return each_number(len, x, np.int32) if found is None else found
-    if found is not None and b"".join(x.ravel().tolist()).isascii():
-        return found
-    return each_number(lambda s: len(s) if s.isascii() else len(_starts(s)), x, np.int32)
-
-
-op("StringLength(input: string) -> (output: int32) [unit: string in {'BYTE', 'UTF8_CHAR'} = 'BYTE']",
-   shape=same_as("input"), numpy=length_kernel,
-   samples=[dict(input=strings(["abc", "äö", ""])), dict(input=strings([["abc"], ["äö"]]), unit="UTF8_CHAR")])  # fmt: skip
-
-
-def _cut_bytes(s: bytes, pos: int, length: int, place: int) -> bytes:
-    start = pos if pos >= 0 else len(s) + pos
-    if not 0 <= start <= len(s):
-        shown = s.decode("utf-8", "replace")
-        raise InvalidArgumentError(f"pos {pos} out of range for string b'{shown}' at index {place}")
-    # A negative length is TF's unsigned "all of it".
-    return s[start:] if length < 0 else s[start : start + length]
-
-
-def _cut_characters(s: bytes, pos: int, length: int, place: int) -> bytes:
-    starts = [*_starts(s), len(s)]
-    if starts[0]:  # bytes that no character begins with are one, if they come first
-        starts.insert(0, 0)
-    count = len(starts) - 1
-    start = pos if pos >= 0 else count + pos
-    if not 0 <= start <= count:
-        raise InvalidArgumentError(f"pos {pos} out of range for string at index {place}")
-    return s[starts[start] : starts[min(start + length, count)]] if length > 0 else b""
-
-
-def substr_kernel(x: np.ndarray, pos: Any, length: Any, *, unit: bytes) -> np.ndarray:
-    if pos.shape != length.shape:
-        raise InvalidArgumentError(f"pos and len should have the same shape, got: {format_dims(pos.shape)} vs. {format_dims(length.shape)}")
-    try:
-        values, starts, lengths = np.broadcast_arrays(x, pos, length)
-    except ValueError:
-        raise InvalidArgumentError(f"Incompatible shapes: {format_dims(x.shape)} vs. {format_dims(pos.shape)}") from None
-    if unit == b"BYTE" and not pos.ndim and pos >= 0:
-        begin, length = int(pos), int(length)
-        part = slice(begin, begin + length if length >= 0 else None)
-        if not x.size or int(length_kernel(x, unit=unit).min()) >= begin:
-            return string_array([s[part] for s in x.ravel().tolist()], x.shape)
-    cut = _cut_bytes if unit == b"BYTE" else _cut_characters
-    rows = zip(values.ravel().tolist(), starts.ravel().tolist(), lengths.ravel().tolist(), strict=True)
-    return string_array([cut(s, p, n, i) for i, (s, p, n) in enumerate(rows)], values.shape)
-
-
-def substr_shape(c: Any) -> Dims:
-    from penstock.shapes import broadcast_dims
-
-    a, b = c.dims(1), c.dims(2)
-    try:
-        merge_dims(a, b)
-    except ValueError:
-        raise ValueError(f"pos and len shapes must match: {format_dims(a)} vs. {format_dims(b)}") from None
-    return broadcast_dims(c.dims(0), a)
-
-
-op("Substr(input: string, pos: T, len: T) -> (output: string) [T: type in {int32, int64}; unit: string in {'BYTE', 'UTF8_CHAR'} = 'BYTE']",
-   shape=substr_shape, numpy=substr_kernel,
-   samples=[
-       dict(input=strings(["hello", "abcde"]), pos=arr(1), len=arr(3)),
-       dict(input=strings(["hello", "abcde"]), pos=arr([1, -2]), len=arr([30, 1])),
-       dict(input=strings(["hello"]), pos=arr([[1], [2]]), len=arr([[3], [1]])),
-       dict(input=strings([["hällo"], ["äöüßx"]]), pos=arr(-2), len=arr(3), unit="UTF8_CHAR"),
-       dict(input=strings("hello"), pos=arr(5), len=arr(1)),
-   ],
-   errors=[(dict(input=strings(["hello"]), pos=6, len=1), InvalidArgumentError, "pos 6 out of range for string b'hello' at index 0")])  # fmt: skip
 
 # -- regular expressions ----------------------------------------------------------------------------------------------
 
@@ -532,7 +350,8 @@ def regex_replace_kernel(x: np.ndarray, pattern: np.ndarray, rewrite: np.ndarray
 
 
 def static_regex_replace_kernel(x: np.ndarray, *, pattern: bytes, rewrite: bytes, replace_global: bool) -> np.ndarray:
-    return string_array(replace_all(pattern, x.ravel().tolist(), rewrite, replace_global), x.shape)
+    found = replace_in(x, pattern, rewrite, replace_global) if x.size >= MANY else None
+    return found if found is not None else string_array(replace_all(pattern, x.ravel().tolist(), rewrite, replace_global), x.shape)
 
 
 def regex_full_match_kernel(x: np.ndarray, pattern: np.ndarray) -> np.ndarray:
@@ -540,6 +359,8 @@ def regex_full_match_kernel(x: np.ndarray, pattern: np.ndarray) -> np.ndarray:
 
 
 def static_regex_full_match_kernel(x: np.ndarray, *, pattern: bytes) -> np.ndarray:
+    if x.size >= MANY:
+        return full_matches(pattern, x)
     match = compile_re2(pattern).fullmatch
     return np.array([match(s) is not None for s in decoded(x.ravel().tolist())], bool).reshape(x.shape)
 
@@ -552,6 +373,8 @@ op("RegexReplace(input: string, pattern: string, rewrite: string) -> (output: st
        dict(input=strings(["abc", "aabb"]), pattern=strings("b*"), rewrite=strings("-")),
        dict(input=strings(["foo bar 12"]), pattern=strings(r"\pL+|[[:digit:]]$"), rewrite=strings("L")),
        dict(input=strings(["a.b"]), pattern=strings(r"\."), rewrite=strings(r"\\")),
+       *[dict(input=many(texts), pattern=strings(p), rewrite=strings(r), replace_global=g)
+         for texts in (TEXTS, ["a1b22", "", "no", "a,b", "7"]) for p, r in (("[0-9]+", "#"), ("[^a]", ""), ("(b)(2|,)", r"\2\1")) for g in (True, False)],
    ],
    errors=[(dict(input=strings(["a"]), pattern=strings("b(c"), rewrite=strings("")), InvalidArgumentError, "Invalid pattern: b\\(c, error: missing \\)")])  # fmt: skip
 op("StaticRegexReplace(input: string) -> (output: string) [pattern: string; rewrite: string; replace_global: bool = true]",
@@ -561,6 +384,7 @@ op("RegexFullMatch(input: string, pattern: string) -> (output: bool)",
    samples=[
        dict(input=strings(["abc", "ab", "abc\n"]), pattern=strings("a.c$")),
        dict(input=strings(["abc", "ab"]), pattern=strings("a|abc")),
+       *[dict(input=many(["abc", "ab", "", "a\nc", "äbc", "B1"]), pattern=strings(p)) for p in ("^a.c$", "(?i)[ab]+1?", "(a|ä)?b*c?", "(?s).*")],
    ],
    errors=[(dict(input=strings(["a"]), pattern=strings("[")), InvalidArgumentError, "Invalid pattern: \\[, error: missing \\]")])  # fmt: skip
 op("StaticRegexFullMatch(input: string) -> (output: bool) [pattern: string]",

@@ -6,7 +6,8 @@ Python's codecs read the input; what they cannot read is replaced, dropped or an
 from __future__ import annotations
 
 import codecs
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,12 +15,70 @@ from penstock.dtypes import DType
 from penstock.errors import InvalidArgumentError
 from penstock.graph.ir import Dims
 from penstock.ops.declare import op, same_as, with_rank
-from penstock.ops.samples import arr, strings
+from penstock.ops.kernels.many_strings import MANY, cut, lengths_of, letters_of, starts_of, sums_of
+from penstock.ops.samples import NO_TEXTS, TEXTS, arr, many, strings
 from penstock.ops.strings import each_string, string_array
+
+_FEW = 8
+"""Strings below which they are read one by one."""
+
+
+class Points(NamedTuple):
+    """The characters of many strings: all code points, how many of them each string has, and where in the text of all each begins."""
+
+    values: np.ndarray
+    counts: np.ndarray
+    places: np.ndarray | None
+    """None if each is one byte."""
+
+
+def points_of_all(x: np.ndarray, codec: str) -> Points | None:
+    """The characters of an array of strings; None if one is not well formed, or nothing is known about how to find them all at once."""
+    if x.size < _FEW:
+        return None
+    lengths = lengths_of(x)
+    letters = letters_of(x, lengths)
+    if codec == "iso8859-1" or (codec in ("utf-8", "ascii") and (not letters.size or letters.max() < 0x80)):
+        return Points(letters.astype(np.int32), lengths, None)
+    if codec != "utf-8":
+        return None
+    starts = starts_of(lengths)
+    begins = (letters & 0xC0) != 0x80
+    if not begins[starts[lengths > 0]].all():
+        return None
+    try:
+        points = str(letters.data, "utf-8").encode("utf-32-le")
+    except UnicodeDecodeError:
+        return None
+    return Points(np.frombuffer(points, np.int32), sums_of(begins, starts, lengths), np.flatnonzero(begins))
+
+
+def _without_control(points: np.ndarray, replacement: int) -> np.ndarray:
+    return np.where((points < 32) | ((points >= 127) & (points < 160)), np.int32(replacement), points)
+
+
+def encode_all(points: np.ndarray, counts: np.ndarray, encoding: bytes, shape: Any) -> np.ndarray | None:
+    """Strings of so many code points each; None if some are no characters."""
+    try:
+        text = points.tobytes().decode("utf-32-le").encode(_CODECS[encoding])
+    except UnicodeDecodeError:
+        return None
+    if encoding == b"UTF-8":
+        sizes = 1 + (points >= 0x80).astype(np.int64) + (points >= 0x800) + (points >= 0x10000)
+        lengths = sums_of(sizes, starts_of(counts), counts)
+    elif encoding == b"UTF-16-BE":
+        lengths = 2 * counts + 2 * sums_of(points >= 0x10000, starts_of(counts), counts)
+    else:
+        lengths = 4 * counts
+    return cut(np.frombuffer(text, np.uint8), starts_of(lengths), lengths, shape)
 
 
 def code_points(s: bytes, encoding: str, errors: bytes, replacement: int, replace_control: bool) -> tuple[list[int], list[int]]:
     """The characters of `s`, and at which byte each begins."""
+    places = _places(s, encoding)
+    if places is not None:
+        text = s.decode(encoding)
+        return [replacement if replace_control and (c < 32 or 127 <= c < 160) else c for c in map(ord, text)], list(places)
     points: list[int] = []
     starts: list[int] = []
     at = 0
@@ -38,6 +97,22 @@ def code_points(s: bytes, encoding: str, errors: bytes, replacement: int, replac
             starts.append(at)
         at += used
     return points, starts
+
+
+def _places(s: bytes, encoding: str) -> Sequence[int] | None:
+    """At which byte each character begins; None if `s` is not well formed, or that is not known all at once."""
+    try:
+        if encoding == "iso8859-1" or (encoding in ("utf-8", "ascii") and s.isascii()):
+            return range(len(s))
+        if encoding == "utf-8":
+            s.decode()
+            return [i for i, b in enumerate(s) if b & 0xC0 != 0x80]
+        if encoding in ("utf-16-be", "utf-32-be"):
+            size = int(encoding[4:6]) // 8
+            return range(0, len(s), size) if len(s.decode(encoding)) * size == len(s) else None
+    except UnicodeDecodeError:
+        pass
+    return None
 
 
 def _one_character(s: bytes, at: int, encoding: str) -> tuple[str, int, bool]:
@@ -62,15 +137,31 @@ def _codec(encoding: bytes) -> str:
         raise InvalidArgumentError(f"Could not create converter for input encoding: {name}") from None
 
 
+_WHOLE = ("utf-8", "ascii", "iso8859-1", "utf-16-be", "utf-32-be")
+"""Encodings in which a string is well formed if its characters are."""
+_CODECS = {b"UTF-8": "utf-8", b"UTF-16-BE": "utf-16-be", b"UTF-32-BE": "utf-32-be"}
+
+
 def _encode(points: list[int], encoding: bytes) -> bytes:
-    return "".join(map(chr, points)).encode({b"UTF-8": "utf-8", b"UTF-16-BE": "utf-16-be", b"UTF-32-BE": "utf-32-be"}[encoding], "replace")
+    return "".join(map(chr, points)).encode(_CODECS[encoding], "replace")
 
 
 def transcode_kernel(x: np.ndarray, *, input_encoding: bytes, output_encoding: bytes, errors: bytes, replacement_char: int,
                      replace_control_characters: bool) -> np.ndarray:  # fmt: skip
     codec = _codec(input_encoding)
+    found = points_of_all(x, codec) if x.size >= MANY else None
+    if found is not None:
+        points = _without_control(found.values, replacement_char) if replace_control_characters else found.values
+        result = encode_all(points, found.counts, output_encoding, x.shape)
+        if result is not None:
+            return result
 
     def convert(s: bytes) -> bytes:
+        if codec in _WHOLE and not replace_control_characters:
+            try:
+                return s.decode(codec).encode(_CODECS[output_encoding])
+            except UnicodeDecodeError:
+                pass
         return _encode(code_points(s, codec, errors, replacement_char, replace_control_characters)[0], output_encoding)
 
     return each_string(convert, x)
@@ -79,6 +170,15 @@ def transcode_kernel(x: np.ndarray, *, input_encoding: bytes, output_encoding: b
 def decode_with_offsets_kernel(x: np.ndarray, *, input_encoding: bytes, errors: bytes, replacement_char: int,
                                replace_control_characters: bool, Tsplits: DType) -> list:  # fmt: skip
     codec = _codec(input_encoding)
+    found = points_of_all(x, codec)
+    if found is not None:
+        starts = starts_of(lengths_of(x))
+        places = np.arange(len(found.values)) if found.places is None else found.places
+        return [
+            np.append(0, np.cumsum(found.counts)).astype(Tsplits.np),
+            _without_control(found.values, replacement_char) if replace_control_characters else found.values,
+            places - np.repeat(starts, found.counts),
+        ]
     rows = [code_points(s, codec, errors, replacement_char, replace_control_characters) for s in x.ravel().tolist()]
     splits = np.zeros(len(rows) + 1, Tsplits.np)
     splits[1:] = np.cumsum([len(points) for points, _ in rows])
@@ -112,6 +212,19 @@ def encode_kernel(values: np.ndarray, splits: np.ndarray, *, output_encoding: by
         raise InvalidArgumentError("First value in input_splits must be zero.")
     if splits[-1] != len(values):
         raise InvalidArgumentError("Last value in input_splits must be equal to the length of input_values.")
+    counts = np.diff(splits).astype(np.int64)
+    if len(counts) >= MANY and counts.min() >= 0:
+        is_good = ((values >= 0) & (values < 0xD800)) | ((values >= 0xE000) & (values < 0x110000))
+        if is_good.all():
+            found = encode_all(values, counts, output_encoding, counts.shape)
+        elif errors == b"replace":
+            found = encode_all(np.where(is_good, values, np.int32(replacement_char)), counts, output_encoding, counts.shape)
+        elif errors == b"ignore":
+            found = encode_all(values[is_good], sums_of(is_good, starts_of(counts), counts), output_encoding, counts.shape)
+        else:
+            found = None
+        if found is not None:
+            return found
     results = []
     for start, stop in zip(splits[:-1].tolist(), splits[1:].tolist(), strict=True):
         if start > stop:
@@ -146,6 +259,8 @@ op("UnicodeTranscode(input: string) -> (output: string)"
        dict(input=_TEXTS, input_encoding="UTF-8", output_encoding="UTF-32-BE", replacement_char=63, replace_control_characters=True),
        dict(input=strings([b"\x00\xe4\x00b"]), input_encoding="UTF-16-BE", output_encoding="UTF-8"),
        dict(input=strings([[b"\xe4b"]]), input_encoding="latin1", output_encoding="UTF-8"),
+       *[dict(input=many(texts), input_encoding=i, output_encoding=o, replace_control_characters=r)
+         for texts in (TEXTS, NO_TEXTS) for i, o, r in (("UTF-8", "UTF-8", False), ("UTF-8", "UTF-16-BE", True), ("latin1", "UTF-32-BE", False))],
    ],
    errors=[
        (dict(input=strings([b"\xff"]), input_encoding="UTF-8", output_encoding="UTF-8", errors="strict"), InvalidArgumentError,
@@ -156,13 +271,14 @@ op("UnicodeTranscode(input: string) -> (output: string)"
 op("UnicodeDecode(input: string) -> (row_splits: Tsplits, char_values: int32)"
    f" [input_encoding: string; {_ERRORS}{_CONTROL}; Tsplits: type in {{int32, int64}} = int64]",
    shape=decode_shape, numpy=decode_kernel,
-   samples=[dict(input=_TEXTS, input_encoding="UTF-8"), dict(input=strings("ab"), input_encoding="UTF-8", Tsplits="int32")])  # fmt: skip
+   samples=[dict(input=_TEXTS, input_encoding="UTF-8"), dict(input=strings("ab"), input_encoding="UTF-8", Tsplits="int32"), dict(input=many(TEXTS), input_encoding="UTF-8")])  # fmt: skip
 op("UnicodeDecodeWithOffsets(input: string) -> (row_splits: Tsplits, char_values: int32, char_to_byte_starts: int64)"
    f" [input_encoding: string; {_ERRORS}{_CONTROL}; Tsplits: type in {{int32, int64}} = int64]",
    shape=decode_shape, numpy=decode_with_offsets_kernel,
    samples=[
        dict(input=_TEXTS, input_encoding="UTF-8"),
        dict(input=strings([b"\x00\xe4\x00b", b"\xd8\x3d\xde\x00"]), input_encoding="UTF-16-BE"),
+       *[dict(input=many(texts), input_encoding="UTF-8", replace_control_characters=r) for texts in (TEXTS, NO_TEXTS, ["ab", "", "c"]) for r in (True, False)],
    ])  # fmt: skip
 op("UnicodeEncode(input_values: int32, input_splits: Tsplits) -> (output: string)"
    " [errors: string in {'ignore', 'replace', 'strict'} = 'replace'; output_encoding: string in {'UTF-8', 'UTF-16-BE', 'UTF-32-BE'};"
@@ -172,4 +288,6 @@ op("UnicodeEncode(input_values: int32, input_splits: Tsplits) -> (output: string
        dict(input_values=arr([228, 98, 0x1F600]), input_splits=arr([0, 2, 2, 3]), output_encoding="UTF-8"),
        dict(input_values=arr([228, 0xD800, 98]), input_splits=arr([0, 3]), output_encoding="UTF-16-BE"),
        dict(input_values=arr([228, 0x110000, 98]), input_splits=arr([0, 3]), output_encoding="UTF-32-BE", errors="ignore"),
+       *[dict(input_values=arr([228, 98, 0xD800, 0x1F600] * 40), input_splits=arr([*range(0, 161, 2)]), output_encoding=o, errors=e)
+         for o in ("UTF-8", "UTF-16-BE", "UTF-32-BE") for e in ("replace", "ignore")],
    ])  # fmt: skip

@@ -32,6 +32,8 @@ def nodes_of(build):
     (lambda x, i, b: x < 1, [("Less/y", "Const"), ("Less", "Less")]),
     (lambda x, i, b: 1 >= x, [("LessEqual/y", "Const"), ("LessEqual", "LessEqual")]),
     (lambda x, i, b: b & b, [("and", "LogicalAnd")]),
+    (lambda x, i, b: b * i, [("mul/Cast", "Cast"), ("mul/Cast_1", "Cast"), ("mul", "Mul"), ("mul/Cast_2", "Cast")]),
+    (lambda x, i, b: tf.add(x, x, name=""), [("AddV2", "AddV2")]),
     (lambda x, i, b: i & 3, [("and/BitwiseAnd/y", "Const"), ("and/BitwiseAnd", "BitwiseAnd")]),
     (lambda x, i, b: ~b, [("LogicalNot", "LogicalNot")]),
     (lambda x, i, b: ~i, [("Invert", "Invert")]),
@@ -142,3 +144,18 @@ def test_einsum_equations_are_checked():
         tf.einsum("ij,jk->ik", x)
     with pytest.raises(ValueError, match="Dimensions must be equal, but are 2 and 3"):
         tf.einsum("ij,jk->ik", x, tf.zeros([3, 2]))
+
+
+def test_products_of_bools():
+    a, b, i = tf.constant([True, True, False]), tf.constant([True, False, False]), tf.constant([2, 0, 3])
+    found = run([a * b, a * True, False * a, a * i, i * a, a * 1.5])
+    assert all(y.dtype == np.bool_ for y in found)
+    assert [y.tolist() for y in found] == [[True, False, False], [True, True, False], [False] * 3, [True, False, False], [True, False, False], [True, True, False]]
+    with pytest.raises(TypeError, match="bool"):
+        a + b
+
+
+def test_an_empty_name_is_none():
+    with tf.name_scope("s"):
+        names = [tf.identity(1.0, name="").name, tf.identity(1.0, name="").name, tf.add(1, 2, name="").name]
+    assert names == ["s/Identity:0", "s/Identity_1:0", "AddV2:0"]

@@ -80,6 +80,25 @@ _SMALL_ONEDNN = {**_SMALL, **_named({
     "pipeline.optimise.sums": {"MIN_PRODUCTS": 2, "MIN_SIZE": 1},
     "pipeline.optimise.unrolled": {"MIN_STEPS": 2, "MANY_STEPS": 2, "LARGE_WEIGHTS": 1},
 })}  # fmt: skip
+# Both engines on CPUs, as users have them, for shapes that are known, so that kernels side by side become chains.
+_ENGINES = {**_EAGER, "PENSTOCK_ENGINES": "onednn,native", "PENSTOCK_SHAPES": "eager"}
+_PATIENT = _named({"ops.native.updates": {"PATIENCE": 0}})
+_SMALL_ENGINES = {**_SMALL_ONEDNN, **_PATIENT, **_named({
+    "engines.python.chains": {"ENOUGH": 1, "QUICK_ELEMENTS": 1 << 30},
+    "ops.native": {"SMALL": 2, "PIECE": 64},
+    "ops.native.channels": {"LEAST": 1},
+    "ops.native.duplicates": {"SHORT": 8},
+    "ops.native.frames": {"_PIECE": 32},
+    "ops.native.rowwise": {"SMALLEST": 1, "NARROWEST": 1},
+    "ops.native.searching": {"_FEW": 1},
+    "ops.native.transposes": {"_LARGE": 64, "_PIECE": 64},
+    "ops.kernels.boxes": {"_BLOCK": 64, "_THREADS_FROM": 64, "_NATIVE_FROM": 1, "_BOXES_FROM": 1},
+    "ops.kernels.periods": {"LEAST": 1},
+    "ops.kernels.resize": {"_NATIVE_FROM": 1},
+    "ops.kernels.short_rows": {"LEAST": 1, "LEAST_ROWS": 1},
+    "ops.kernels.topk": {"WIDE_FROM": 2},
+})}  # fmt: skip
+_WINOGRAD = _named({"engines.onednn.winograd": {"WORTH_IT": 1e9, "STRIP_BYTES": 4096}, "engines.onednn.binding": {"MIN_CONV_FLOPS": 0}})
 _SMALL_XLA = _named({
     "engines.xla.segments.CpuPolicy": {"smallest": 2, "piece": 3},
     "engines.xla.segments.StatePolicy": {"piece": 3},
@@ -109,6 +128,8 @@ MODES: dict[str, Mode] = {
     "background": Mode({"PENSTOCK_REGIONS": "1"}, True, {f"{_COMPILED}.WARM": 1, f"{_COMPILED}.AT_ONCE": 0, f"{_COMPILED}.AT_ONCE_LOOPS": 0}),
     # Cut into functions of a few statements.
     "parts": Mode(_EAGER, True, {"penstock.engines.python.codegen.PART": 8}),
+    # Never compiled, but for loops: functions of three calls each, as very long programs have them.
+    "pieces": Mode({"PENSTOCK_REGIONS": "1"}, True, {f"{_COMPILED}.WARM": 1 << 30, f"{_EXECUTOR}.pieces.LEAST": 1, f"{_EXECUTOR}.pieces.PART": 3}),
     # Executors for the shapes that are fed, from the first step on.
     "shapes": Mode({**_EAGER, "PENSTOCK_SHAPES": "eager"}, False),
     # Every step with a deadline.
@@ -121,6 +142,9 @@ MODES: dict[str, Mode] = {
         {f"{_ONEDNN}.{name}": 0 for name in ("MIN_CONV_FLOPS", "MIN_DEPTHWISE_FLOPS", "MIN_BATCH_FLOPS", "MIN_NARROW_FLOPS", "MIN_FUSED_FLOPS", "MIN_POOL_SIZE", "MIN_NORM_SIZE", "MIN_SOFTMAX_SIZE")},
     ),
     "onednn as is": Mode({**_EAGER, "PENSTOCK_ENGINES": "onednn"}, False),
+    "engines": Mode(_ENGINES, False, _PATIENT),
+    "engines warm": Mode({**_ENGINES, "PENSTOCK_REGIONS": "1"}, False, {f"{_COMPILED}.WARM": 1}),
+    "winograd": Mode(_ENGINES, False, {**_PATIENT, **_WINOGRAD}),
     "xla": Mode({**_EAGER, "PENSTOCK_XLA": "eager"}, False),
     "xla deadline": Mode({**_EAGER, "PENSTOCK_XLA": "eager"}, False, {}, True),
     "all": Mode({**_EAGER, "PENSTOCK_ENGINES": "onednn", "PENSTOCK_XLA": "eager"}, False),
@@ -128,6 +152,7 @@ MODES: dict[str, Mode] = {
     "small": Mode(_EAGER, False, _SMALL),
     "small dataflow": Mode(_EAGER, False, {**_SMALL, f"{_EXECUTOR}.shell.together": _apart, f"{_EXECUTOR}.driver.together": _apart}),
     "small onednn": Mode({**_EAGER, "PENSTOCK_ENGINES": "onednn"}, False, _SMALL_ONEDNN),
+    "small engines": Mode(_ENGINES, False, _SMALL_ENGINES),
     "small xla": Mode({**_EAGER, "PENSTOCK_XLA": "eager"}, False, _SMALL_XLA),
     # Callables in the place of Session.run; two threads in one session, at the same time where nothing is changed, in turns where it is.
     "callable": Mode(_EAGER, True, {}, False, "callable"),
@@ -135,6 +160,7 @@ MODES: dict[str, Mode] = {
     "threads": Mode(_EAGER, True, {}, False, "threads"),
     "threads warm": Mode({"PENSTOCK_REGIONS": "1"}, True, {f"{_COMPILED}.WARM": 1, f"{_COMPILED}.AT_ONCE": 0}, False, "threads"),
     "threads onednn": Mode({**_EAGER, "PENSTOCK_ENGINES": "onednn"}, False, {}, False, "threads"),
+    "threads engines": Mode(_ENGINES, False, _PATIENT, False, "threads"),
     "threads xla": Mode({**_EAGER, "PENSTOCK_XLA": "eager"}, False, {}, False, "threads"),
     # What a GPU would run, on JAX's CPU platform. Programs of GPUs report no bad data: `docs/config.md` has what they give instead.
     "gpu": Mode({**_EAGER, "PENSTOCK_GPU_PLATFORM": "cpu"}, False, silent=_SILENT_ON_GPUS),
@@ -142,8 +168,9 @@ MODES: dict[str, Mode] = {
 
 GROUPS: dict[str, tuple[list[str], list[str]]] = {
     # always, and one of these by the program's seed
-    "regions": (["eager"], ["tiled", "sweeps", "warm", "background", "parts", "shapes", "deadline", "deadline off", "dataflow", "small", "small dataflow", "callable", "threads", "threads warm"]),
+    "regions": (["eager"], ["tiled", "sweeps", "warm", "background", "parts", "pieces", "shapes", "deadline", "deadline off", "dataflow", "small", "small dataflow", "callable", "threads", "threads warm", "engines", "winograd", "small engines"]),
     "onednn": (["onednn"], ["small onednn", "onednn as is", "callable onednn", "threads onednn"]),
+    "engines": (["winograd"], ["small engines", "engines", "engines warm", "threads engines"]),
     "xla": ([], ["xla", "small xla", "xla deadline", "threads xla", "all"]),
 }
 

@@ -1,5 +1,6 @@
 """Kernels side by side that are one call without the interpreter's lock."""
 
+import ctypes
 import sys
 import threading
 
@@ -10,7 +11,8 @@ import penstock as tf
 from penstock import errors
 from penstock.engines.onednn import chains, crowd
 from penstock.engines.onednn import library as lib
-from penstock.engines.onednn.chains import Chain, _Call, _Value, _Values
+from penstock.engines.onednn.chains import Chain, _Call, _Values
+from penstock.engines.onednn.tables import Tables, Value, values_in
 from penstock.ops import native
 from penstock.ops.native import calls
 from penstock.runtime.executor.chooser import Chooser
@@ -80,7 +82,7 @@ def test_what_is_needed_at_the_same_time_lies_apart():
         count = 20
         sizes = random.randint(1, 1000, count).tolist()
         chain = Chain([], [(n,) for n in sizes], [np.dtype(np.uint8)] * count, 2, [count - 1])
-        order = [_Call(None, [*map(_Value, random.choice(i, 2)), _Value(i)]) for i in range(2, count)]
+        order = [_Call(None, [*map(Value, random.choice(i, 2)), Value(i)]) for i in range(2, count)]
         offsets, end = _Values(chain).laid_out(order, [0, 1, count - 1])
         assert set(offsets) == set(range(2, count - 1))
         owner = np.full(end, -1)
@@ -93,6 +95,17 @@ def test_what_is_needed_at_the_same_time_lies_apart():
                 place = owner[offsets[made] : offsets[made] + sizes[made]]
                 assert all(n == -1 or last[n] < i for n in place.tolist())
                 place[:] = made
+
+
+def test_tables_inside_of_tables_are_told_where_arrays_lie():
+    tables = Tables({3: 4096}, [0, 7])
+    inner = [Value(7), 11]
+    outer = tables.array([5, Value(0, 16), Value(3, 8), inner, Value(0)])
+    assert [*values_in([1, Value(2), [3, [Value(4)]]])] == [Value(2), Value(4)]
+    for first, second in ((1 << 20, 1 << 30), (1 << 21, 1 << 30), (64, 128)):
+        tables.move([first, second])
+        assert [*outer][:3] == [5, first + 16, 4096 + 8] and outer[4] == first
+        assert [*(ctypes.c_int64 * 2).from_address(outer[3])] == [second, 11]
 
 
 # -- programs -----------------------------------------------------------------------------------------------------------
@@ -300,3 +313,86 @@ def test_layers_of_a_frozen_network_are_one_call(monkeypatch, batch):
     assert done == []
     for mine, expected in zip(*results, strict=True):
         np.testing.assert_array_equal(mine, expected)
+
+
+def frozen_network(x):
+    """Branches and pools, joined; the mean over positions, a dense layer, a softmax."""
+    random = np.random.RandomState(7)
+
+    def constant(*shape):
+        return tf.constant(random.randn(*shape).astype(np.float32) * 0.05)
+
+    def layer(x, depth, window):
+        return tf.nn.relu(tf.nn.bias_add(tf.nn.conv2d(x, constant(window, window, int(x.shape[-1]), depth), 1, "SAME"), constant(depth)))
+
+    y = tf.nn.max_pool(layer(x, 48, 3), 3, 2, "SAME")
+    pooled = tf.nn.avg_pool(y, 3, 1, "SAME")
+    y = tf.concat([layer(y, 32, 1), layer(layer(y, 24, 1), 48, 3), layer(pooled, 16, 1), tf.nn.max_pool(y, 3, 1, "SAME")], 3)
+    y = tf.reduce_mean(y, [1, 2], keepdims=False)
+    return tf.nn.softmax(tf.nn.bias_add(tf.matmul(y, constant(144, 100)), constant(100)))
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+def test_a_frozen_network_is_one_call(monkeypatch, batch):
+    from penstock.engines.python import chains as finder
+
+    monkeypatch.setenv("PENSTOCK_REGIONS", "eager")
+    monkeypatch.setenv("PENSTOCK_XLA", "0")
+    monkeypatch.setattr(Chooser, "on_pool", lambda self: False)
+    made, done = [], []
+    monkeypatch.setattr(finder, "_chained", lambda nodes, *more, inner=finder._chained: made.append(len(nodes)) or inner(nodes, *more))
+    monkeypatch.setattr(chains._Plan, "run", lambda self, at, run=chains._Plan.run: done.append(run(self, at)) or done[-1])
+    data = np.random.RandomState(6).randn(batch, 26, 26, 32).astype(np.float32)
+    results = []
+    for has_chains in (True, False):
+        if not has_chains:
+            monkeypatch.setattr(finder, "ENOUGH", 10_000)
+        with tf.Graph().as_default(), tf.Session() as sess:
+            x = tf.placeholder(tf.float32, data.shape)
+            y = frozen_network(x)
+            results.append([sess.run(y, {x: data}) for _ in range(4)])
+    assert made == [12] and done == [True] * 4
+    for mine, expected in zip(*results, strict=True):
+        np.testing.assert_allclose(mine, expected, rtol=2e-6, atol=0)
+
+
+@pytest.mark.parametrize("axes", [[1, 2], [-2, 1], 1, [0, 1, 2]])
+@pytest.mark.parametrize("keepdims", [False, True])
+def test_means_of_positions(monkeypatch, axes, keepdims):
+    monkeypatch.setenv("PENSTOCK_REGIONS", "eager")
+    monkeypatch.setenv("PENSTOCK_XLA", "0")
+    monkeypatch.setattr(Chooser, "on_pool", lambda self: False)
+    data = np.random.RandomState(6).randn(3, 12, 9, 40).astype(np.float32)
+    data[1, 3, 2, 5], data[2, 0, 0, 0] = np.nan, -np.inf
+    with tf.Graph().as_default(), tf.Session() as sess:
+        x = tf.placeholder(tf.float32, data.shape)
+        y = x
+        for i in range(2):
+            filter = np.eye(40, dtype=np.float32)[None, None] * (i + 1)
+            y = tf.nn.bias_add(tf.nn.conv2d(y, tf.constant(filter), 1, "SAME"), np.zeros(40, np.float32))
+        mean = tf.reduce_mean(y, axes, keepdims=keepdims)
+        got = sess.run([mean, y], {x: data})
+    expected = got[1].mean(tuple(np.atleast_1d(axes)), keepdims=keepdims)
+    np.testing.assert_allclose(got[0], expected, rtol=1e-5)
+
+
+def test_a_maximum_whose_gradient_is_asked_for_is_no_link(monkeypatch, chained):
+    """Its kernel notes where the maxima were."""
+    from penstock.engines.onednn import pool
+
+    again = []
+    monkeypatch.setattr(pool.MaxTraining, "__init__", lambda self, *args, inner=pool.MaxTraining.__init__: again.append(1) or inner(self, *args))
+    seen = []
+    monkeypatch.setattr(pool._Kept, "put", lambda self, *args, inner=pool._Kept.put: seen.append(1) or inner(self, *args))
+    data = np.random.RandomState(6).randn(4, 18, 18, 32).astype(np.float32)
+    with tf.Graph().as_default(), tf.Session() as sess:
+        x = tf.placeholder(tf.float32, data.shape)
+        h = tf.reshape(tf.nn.max_pool(x, 2, 2, "SAME"), [4, 9 * 9 * 32])
+        weights = [tf.get_variable(f"w{i}", s, initializer=tf.constant_initializer(0.01)) for i, s in enumerate([(2592, 64), (64, 64)])]
+        for w in weights:
+            h = tf.nn.relu(tf.matmul(h, w))
+        gradient = tf.gradients(h, [x, *weights])
+        sess.run(tf.global_variables_initializer())
+        for _ in range(30):
+            sess.run(gradient, {x: data})
+    assert again and len(seen) >= 25

@@ -6,12 +6,18 @@ import pytest
 import penstock as tf
 
 
-@pytest.mark.parametrize("kind", ["identity", "kernel", "reshape"])
+@pytest.mark.parametrize("kind", ["identity", "kernel", "reshape", "reverse", "top", "sum of segments", "equal"])
 @pytest.mark.parametrize("setting", ["0", "eager"])
 def test_a_claimed_shape_is_not_written_by(monkeypatch, setting, kind):
     monkeypatch.setenv("PENSTOCK_REGIONS", setting)
     p = tf.placeholder(tf.float32, None)
-    q = {"identity": lambda: tf.identity(p), "kernel": lambda: tf.abs(p), "reshape": lambda: tf.reshape(p, [-1])}[kind]()
+    size = tf.size(p)
+    makers = {
+        "identity": lambda: tf.identity(p), "kernel": lambda: tf.abs(p), "reshape": lambda: tf.reshape(p, [-1]), "reverse": lambda: tf.reverse(p, [0]),
+        "top": lambda: tf.nn.top_k(p, size)[0], "sum of segments": lambda: tf.unsorted_segment_sum(p, tf.range(size), size),
+        "equal": lambda: tf.cast(tf.equal(p, 1.0), tf.float32),
+    }  # fmt: skip
+    q = makers[kind]()
     q.set_shape([100])
     x = tf.placeholder(tf.float32, [100])
     s = tf.reduce_sum(tf.exp(x))

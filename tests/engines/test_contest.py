@@ -1,11 +1,11 @@
-"""Which of two forms wins: close results are looked at again, clear ones are not."""
+"""Which of two forms wins, whatever the machine does meanwhile: close results are looked at again, very clear ones are not."""
 
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from penstock.engines.xla import hot
+from penstock.engines.xla import hot, match
 from penstock.engines.xla.hot import Contest, Contests
 from penstock.runtime.executor.compiled import Final
 
@@ -15,32 +15,86 @@ class _Program:
         return "a program"
 
 
-def _decided(contest, python, xla):
-    contest.python, contest.xla = python, xla
-    contest.decide(_Program())
+def _look(contest, python, xla, cpu=(1, 1), noise=lambda i: 1):
+    """One look: each form takes so long, and `noise` times that in its i-th step."""
+    while not contest.is_over(9):
+        is_xla = contest.is_xlas_turn
+        taken = (xla if is_xla else python) * noise(contest.turn)
+        contest.note(is_xla, taken, cpu[is_xla])
+    contest.decide(_Program(), 9)
     return contest.choice
 
 
-def test_the_faster_form_wins_and_a_clear_result_stays():
-    contest = Contest()
-    assert _decided(contest, 300, 100) == "xla"
-    assert contest.rest == 0
-    contest = Contest()
-    assert _decided(contest, 100, 300) == "host"
-    assert contest.rest == 0
+@pytest.mark.parametrize("block", [2, 4])
+def test_the_faster_form_wins_and_a_very_clear_result_stays(block):
+    for python, xla, winner in ((900, 100, "xla"), (100, 900, "host")):
+        contest = Contest(block)
+        assert _look(contest, python, xla) == winner
+        assert contest.rest == 0
 
 
-@pytest.mark.parametrize(("looks", "winner"), [((90, 110, 95), "xla"), ((110, 90, 120), "host")])
+def test_a_clear_result_is_looked_at_once_more():
+    contest = Contest()
+    contest.form = object()  # type: ignore[assignment]
+    assert _look(contest, 300, 100) == "xla" and contest.rest > 0
+    contest.reopen()
+    assert contest.choice is None
+    assert _look(contest, 300, 100) == "xla" and contest.rest == 0
+
+
+@pytest.mark.parametrize(("looks", "winner"), [((80, 110, 85), "xla"), ((110, 80, 120), "host")])
 def test_the_middle_one_of_three_close_looks_stays(looks, winner):
     contest = Contest()
     contest.form = object()  # type: ignore[assignment]
-    for i, xla in enumerate(looks):
-        choice = _decided(contest, 100, xla)
-        assert (contest.rest > 0) == (i < 2)
-        if i < 2:
-            contest.reopen()
-            assert contest.choice is None and contest.xla == contest.python == float("inf")
+    rests = []
+    for xla in looks:
+        contest.reopen()
+        choice = _look(contest, 100, xla)
+        rests.append(contest.rest)
     assert choice == winner
+    assert 0 < rests[0] < rests[1] < rests[2]
+
+
+def test_who_won_long_ago_may_lose():
+    """Circumstances change: only the last looks count, and there is always another one while it is close."""
+    contest = Contest()
+    contest.form = object()  # type: ignore[assignment]
+    choices = []
+    for xla in (80, 80, 80, 80, 120, 120):
+        contest.reopen()
+        choices.append(_look(contest, 100, xla))
+        assert contest.rest > 0
+    assert choices == ["xla"] * 5 + ["host"]
+
+
+@pytest.mark.parametrize(("xla", "cpu", "winner"), [(97, (1, 1), "host"), (93, (100, 100), "xla"), (93, (100, 180), "host"), (88, (100, 180), "xla"), (93, (0, 0), "xla")])
+def test_xla_has_to_be_faster_by_a_margin_and_by_more_if_it_takes_more_cpus(xla, cpu, winner):
+    assert _look(Contest(), 100, xla, cpu) == winner
+
+
+def _stopped(turn):
+    return 1_000_000 if turn in (7, 13, 21) else 1
+
+
+def _slow_phase(begin, end=1_000):
+    return lambda turn: 4 if begin <= turn < end else 1
+
+
+def _waking(turn):
+    return 1 if turn % 2 else 5
+
+
+@pytest.mark.parametrize("block", [2, 4])
+@pytest.mark.parametrize("noise", [_stopped, *(_slow_phase(n) for n in range(1, 24)), *(_slow_phase(n, n + 9) for n in range(15))])
+@pytest.mark.parametrize(("xla", "winner"), [(80, "xla"), (125, "host")])
+def test_what_the_machine_does_meanwhile_does_not_decide(block, noise, xla, winner):
+    assert _look(Contest(block), 100, xla, noise=noise) == winner
+
+
+def test_the_first_step_after_a_change_does_not_count():
+    contest = Contest()
+    assert _look(contest, 100, 80, noise=_waking) == "xla"
+    assert {wall for wall, _ in contest.host} == {100} and {wall for wall, _ in contest.xla} == {80}
 
 
 @pytest.mark.parametrize(("shape", "told"), [((0, 3), 0), ((2, 3), 1)])
@@ -55,20 +109,17 @@ def test_that_nothing_is_not_compiled_is_not_worth_a_word(monkeypatch, caplog, s
 def test_a_form_that_failed_is_not_looked_at_again():
     contest = Contest()
     contest.form = object()  # type: ignore[assignment]
-    _decided(contest, 100, 90)
+    _look(contest, 100, 90)
     contest.give_up()
     contest.reopen()
     assert contest.choice == "host"
 
 
-def test_a_form_that_is_a_little_behind_gets_more_turns():
+@pytest.mark.parametrize(("xla", "steps"), [(120, 18), (99, 9), (160, 9)])
+def test_a_form_that_is_a_little_behind_gets_more_turns(xla, steps):
     contest = Contest()
-    contest.turn, contest.python, contest.xla = 16, 100, 120
-    assert not contest.is_over(8)
-    contest.turn = 32
-    assert contest.is_over(8)
-    contest.turn, contest.xla = 16, 99
-    assert contest.is_over(8)
+    _look(contest, 100, xla)
+    assert len(contest.xla) == steps
 
 
 class _Part(_Program):
@@ -80,23 +131,44 @@ class _Thing:
         self.__dict__.update(values)
 
 
-def _final(first_takes: int, second_takes: int, parts: list[Any]) -> tuple[Any, Any, Any]:
+def _final(first_takes: int, second_takes: int, parts: list[Any], steps: int = 100) -> tuple[Any, Any, Any]:
     """Steps of what is in place; which program that is in the end."""
     first, second = (_Thing(final=None, takes=n) for n in (first_takes, second_takes))
     compiler: Any = _Thing(program=second)
     second.final = Final(compiler, first, second, parts)  # type: ignore[arg-type]
-    for i in range(100):
+    for i in range(steps):
         program = compiler.program
         if program.final is not None:
             program.final.after(program, program.takes + i % 3)
     return compiler.program, first, second
 
 
-@pytest.mark.parametrize(("first_takes", "second_takes"), [(100, 90), (90, 100)])
-def test_whole_steps_decide_between_code_with_and_without_parts_for_xla(first_takes, second_takes):
+@pytest.mark.parametrize(("first_takes", "second_takes", "wins"), [(1000, 100, True), (100, 90, True), (100, 99, False), (90, 100, False), (100, 1000, False)])
+def test_whole_steps_decide_between_code_with_and_without_parts_for_xla(first_takes, second_takes, wins):
     winner, first, second = _final(first_takes, second_takes, [_Thing(is_settled=True)])
-    assert winner is (second if second_takes < first_takes else first)
-    assert first.final is None and second.final is None
+    assert winner is (second if wins else first)
+    assert (winner.final is not None) == (first_takes < 2 * second_takes < 4 * first_takes)  # looked at again
+
+
+def test_whole_steps_have_done_with_it_after_a_while(monkeypatch):
+    monkeypatch.setattr(match, "RESTS", (2, 4, 8))
+    winner, first, second = _final(100, 90, [_Thing(is_settled=True)], steps=300)
+    assert winner is second and first.final is None and second.final is None
+
+
+def test_whole_steps_are_looked_at_again(monkeypatch):
+    """Who was slow while it mattered may turn out to be quick."""
+    monkeypatch.setattr(match, "RESTS", (2, 4, 8))
+    first, second = (_Thing(final=None, takes=100), _Thing(final=None, takes=120))
+    compiler: Any = _Thing(program=second)
+    second.final = final = Final(compiler, first, second, [_Thing(is_settled=True)])  # type: ignore[arg-type]
+    seen = []
+    while compiler.program.final is not None:
+        final.after(compiler.program, compiler.program.takes)
+        if final.match.count > len(seen):
+            seen.append(compiler.program)
+            second.takes = 80
+    assert seen[0] is first and seen[-1] is second and len(seen) == Final.LOOKS
 
 
 def test_there_is_no_final_while_parts_are_on_trial():

@@ -62,6 +62,15 @@ def test_busy_cores_take_threads_away(time):
     assert crowd.limit == 1
 
 
+def test_what_others_compute_while_this_process_waits_does_not(time):
+    for _ in range(20):
+        kernels(time, 2, computing=0.5)  # threads that have slept meanwhile
+        time.now += 10**9
+    assert crowd.limit == 0
+    kernels(time, 10, computing=0.5)
+    assert crowd.limit == 1
+
+
 def test_idle_cores_do_not(time):
     for _ in range(20):
         time.idle += 10**7  # one of two cores
@@ -187,6 +196,53 @@ def test_results_over_each_input(kind, count, size):
     fixed = [a.copy() for a in arrays]
     fixed[0].flags.writeable = False
     assert elementwise.plan_for(kind, library.get(), tuple(fixed), 0)(*fixed) is not fixed[0]
+
+
+@needs_library
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("is_kept", [False, True])
+def test_gradients_of_maxima_over_what_they_were_of(stride, is_kept):
+    from penstock.engines.onednn import pool
+    from penstock.ops.kernels.window import layout, slides_of
+
+    slides = slides_of(layout(b"NHWC"), (20, 18), (3, 3), (1, stride, stride, 1), b"SAME")
+    spec = pool.Spec(library.POOLING_MAX, 2, 16, tuple(slides), True, np.dtype(np.float32))
+    forward, backward = pool.forward(library.get(), spec), pool.backward(library.get(), spec)
+    backward.kept.wanted = is_kept
+    rng = np.random.RandomState(0)
+    x = rng.randn(2, 20, 18, 16).astype(np.float32)
+    y = forward.run(x)
+    dy = rng.randn(*y.shape).astype(np.float32)
+    expected = backward.run(x, y, dy)
+    backward.kept.wanted = is_kept
+    fixed = x.copy()
+    fixed.flags.writeable = False
+    assert backward.run(fixed, y, dy, over=True) is not fixed
+    np.testing.assert_array_equal(fixed, x)
+    got = backward.run(x, y, dy, over=True)
+    assert got is x
+    np.testing.assert_array_equal(got, expected)
+
+
+@needs_library
+def test_what_reads_variables_makes_arrays_that_may_be_written_over(monkeypatch):
+    monkeypatch.setenv("PENSTOCK_REGIONS", "eager")
+    monkeypatch.setenv("PENSTOCK_XLA", "0")
+    over = []
+    for kind in (elementwise.Relu, elementwise.ReluGrad):
+        monkeypatch.setattr(kind, "run", lambda self, *args, inner=kind.run, **more: over.append(more.get("over")) or inner(self, *args, **more))
+    values = np.random.RandomState(3).randn(4, 32, 32, 16).astype(np.float32)
+    with tf.Graph().as_default(), tf.Session() as sess:
+        h = tf.placeholder(tf.float32, values.shape)
+        fed = {h: values}
+        variables = [tf.get_variable(f"w{i}", [3, 3, 16, 16], initializer=tf.random_normal_initializer(stddev=0.1, seed=i), use_resource=False) for i in range(3)]
+        for w in variables:
+            h = tf.nn.relu(tf.nn.conv2d(h, w, [1, 1, 1, 1], "SAME"))
+        gradients = tf.gradients(tf.reduce_sum(h), variables)
+        sess.run(tf.global_variables_initializer())
+        for _ in range(2):
+            sess.run(gradients, fed)
+    assert over.count(0) >= 2 * 5  # all but the first gradient, which is of ones
 
 
 def _network(values):

@@ -51,6 +51,25 @@ def test_a_loop_whose_gradient_broadcasts(monkeypatch):
     agree(monkeypatch, build)
 
 
+def test_a_loop_in_which_something_grows(monkeypatch):
+    """What is known of the growing value is sure all the same, and so is what is taken from it."""
+
+    def build():
+        x = tf.placeholder(tf.float32, [4])
+
+        def body(i, best, kept):
+            best = best * 0.5 + kept[:, -1]
+            return i + 1, best, tf.concat([kept, tf.expand_dims(best, 1)], 1)
+
+        shapes = [tf.TensorShape([]), tf.TensorShape([4]), tf.TensorShape([4, None])]
+        _, best, kept = tf.while_loop(lambda i, *_: i < 3, body, [0, x, tf.expand_dims(x, 1)], shape_invariants=shapes)
+        return [best, kept], {x: X[:, 0]}
+
+    expanded = lines_of(code_of(build, monkeypatch), "ExpandDims")
+    assert expanded and all(".reshape(" in line for line in expanded)
+    agree(monkeypatch, build)
+
+
 def test_behind_a_cond(monkeypatch):
     """What both sides of a cond give has a sure shape if both of them have."""
 

@@ -3,11 +3,14 @@
 A failing seed is looked at with `python -m tests.engines.agree --graphs 1 --seed SEED`, which makes it smaller and prints it.
 """
 
+import pkgutil
+
 import numpy as np
 import pytest
 
 import penstock as tf
 from penstock.engines.onednn import library
+from penstock.ops import native
 from tests.engines.agree import (
     MODES,
     check,
@@ -20,7 +23,7 @@ from tests.engines.agree import (
     story,
     time_limit,
 )
-from tests.random_graphs import make
+from tests.random_graphs import frozen, make
 
 FIRST = 1_000_000
 """Other seeds than those of `make agree`."""
@@ -41,6 +44,41 @@ def test_onednn(block):
         with time_limit(60):
             result = check(seed, ["onednn"])
         assert not result.differences, f"seed {seed}\n{story(result)}"
+
+
+@pytest.mark.skipif(library.get() is None, reason="there is no oneDNN here: NumPy computes")
+@pytest.mark.parametrize("block", range(3))
+def test_both_engines(block):
+    for seed in range(FIRST + 7000 + 10 * block, FIRST + 7000 + 10 * block + 10):
+        with time_limit(60):
+            result = check(seed, modes_for(seed, ["engines"]))
+        assert not result.differences, f"seed {seed}\n{story(result)}"
+
+
+@pytest.mark.skipif(library.get() is None or not native.available(), reason="needs oneDNN and AVX-512")
+@pytest.mark.parametrize("kind, mode, function", [
+    (frozen.convolutions, "winograd", "penstock.engines.onednn.winograd.Winograd.__init__"), (frozen.convolutions, "winograd", "penstock.engines.onednn.chains._Plan.run"),
+    (frozen.recurrent, "engines", "penstock.engines.onednn.chains._Plan.run"), (frozen.products, "small engines", "penstock.engines.onednn.chains._Plan.run"),
+    (frozen.tables, "engines", "penstock.ops.training.Together.__call__"), (frozen.tables, "engines", "penstock.ops.native.duplicates.sums_by_number"),
+])  # fmt: skip
+def test_programs_reach_what_only_large_ones_take(monkeypatch, kind, mode, function):
+    """Winograd's way, chains, updates of several tables at once."""
+    owner_name, _, name = function.rpartition(".")
+    owner = pkgutil.resolve_name(owner_name)
+    original, reached = getattr(owner, name), []
+
+    def noted(*args, **kwargs):
+        reached.append(1)
+        return original(*args, **kwargs)
+
+    monkeypatch.setattr(owner, name, noted)
+    if name == "sums_by_number":
+        monkeypatch.setattr("penstock.ops.training.sums_by_number", noted)
+    for seed in range(40):
+        outcomes(make(tf, seed, range(1, 12), 2, only=kind), MODES[mode])
+        if reached:
+            return
+    raise AssertionError(f"no program reached {function}")
 
 
 # -- the tools themselves ------------------------------------------------------------------------------------------------------

@@ -1,12 +1,18 @@
 """Turns at the interpreter's lock are short while code is written beside the steps."""
 
+import gc
+import importlib
 import sys
 import threading
 import time
+import weakref
+from types import SimpleNamespace
 
 import pytest
 
 from penstock.engines import turns
+from penstock.graph import quiet_gc
+from penstock.graph.quiet_gc import paused
 
 
 @pytest.fixture(autouse=True)
@@ -64,3 +70,113 @@ def test_two_threads():
     leave.set()
     thread.join()
     assert sys.getswitchinterval() == pytest.approx(before)
+
+
+@pytest.fixture
+def clocks(monkeypatch):
+    """The time, a thread's own time, and how long it has slept, all by hand."""
+    now = {"clock": 0.0, "own": 0.0, "slept": []}
+
+    def sleep(seconds):
+        now["slept"].append(seconds)
+        now["clock"] += seconds
+
+    monkeypatch.setattr(turns, "perf_counter", lambda: now["clock"])
+    monkeypatch.setattr(turns, "thread_time", lambda: now["own"])
+    monkeypatch.setattr(turns, "sleep", sleep)
+    return now
+
+
+def _work(now, own, others):
+    now["own"] += own
+    now["clock"] += own + others
+    turns.breathe()
+
+
+def test_long_work_rests_where_others_want_to_go_on(clocks):
+    with turns.resting():
+        for _ in range(10):
+            _work(clocks, own=turns.WORK, others=turns.WORK)
+    assert clocks["slept"] == pytest.approx([turns.REST * turns.WORK] * 10)
+
+
+def test_long_work_goes_on_where_nobody_else_does(clocks):
+    with turns.resting():
+        for _ in range(10):
+            _work(clocks, own=turns.WORK, others=0.0)
+    assert not clocks["slept"]
+
+
+def test_other_threads_and_other_work_do_not_rest(clocks):
+    _work(clocks, own=turns.WORK, others=turns.WORK)
+    with turns.resting():
+        other = threading.Thread(target=_work, args=(clocks, turns.WORK, turns.WORK))
+        other.start()
+        other.join()
+    _work(clocks, own=turns.WORK, others=turns.WORK)
+    assert not clocks["slept"]
+
+
+def test_young_garbage_is_collected_in_long_work(clocks):
+    """Collections are switched off while code is written, which takes long then."""
+
+    class Loop:
+        pass
+
+    loop = Loop()
+    loop.itself = loop
+    gone = weakref.ref(loop)
+    with paused(), turns.resting():
+        del loop
+        _work(clocks, own=turns.WORK, others=turns.WORK)
+        assert gone() is None
+
+
+def test_a_long_import_rests_between_modules(clocks, tmp_path, monkeypatch):
+    (tmp_path / "large_package").mkdir()
+    for name in ("__init__", "first", "second"):
+        (tmp_path / "large_package" / f"{name}.py").write_text("import clocks_by_hand as c\nc.work()\n" + ("from . import first, second\n" if name == "__init__" else ""))
+
+    def work():
+        clocks["own"] += turns.WORK
+        clocks["clock"] += 2 * turns.WORK
+
+    monkeypatch.setitem(sys.modules, "clocks_by_hand", SimpleNamespace(work=work))
+    monkeypatch.syspath_prepend(tmp_path)
+    before = list(sys.meta_path)
+    try:
+        with turns.beside(), turns.importing():
+            importlib.import_module("large_package")
+        assert clocks["slept"] == pytest.approx([turns.SHORT_REST * turns.WORK] * 2)  # before the two modules inside of it
+        assert sys.meta_path == before
+    finally:
+        for name in [name for name in sys.modules if name.startswith("large_package")]:
+            del sys.modules[name]
+
+
+def test_what_was_made_in_a_long_pause_is_not_looked_at_at_once(monkeypatch):
+    monkeypatch.setattr(quiet_gc, "MANY", 1000)
+    gc.collect()
+    with paused():
+        made = [[] for _ in range(5000)]
+    young = {id(o) for generation in (0, 1) for o in gc.get_objects(generation)}
+    assert not any(id(o) in young for o in made)
+
+
+def test_an_import_that_steps_wait_for_does_not_rest(clocks):
+    """Another thread is at work, this one has to go on."""
+    inside, leave = threading.Event(), threading.Event()
+
+    def work():
+        with turns.beside():
+            inside.set()
+            leave.wait(60)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    inside.wait(60)
+    with turns.importing():
+        _work(clocks, own=turns.WORK, others=turns.WORK)
+    leave.set()
+    thread.join()
+    assert not clocks["slept"]

@@ -51,13 +51,26 @@ SHAPES = [
     spec_of(3, (9, 6), 16, 16, b"VALID"),
     spec_of(1, (3, 3), 16, 18, b"VALID"),
     spec_of(2, (6, 5), 20, 16, b"EXPLICIT", explicit=EXPLICIT),
+    spec_of(2, (9, 8), 21, 100),
+    spec_of(1, (8, 12), 16, 128),
 ]
 
 
-@pytest.mark.parametrize("strip", [1, 20_000, 2 << 20])
+TOGETHER, APART = [(size, 0) for size in (1, 20_000, 4 << 20)], [(0, size) for size in (20_000, 60_000, 1 << 20)]
+"""Sizes of strips that all threads take through each step together, and of those that each has by itself."""
+
+
+def choose(monkeypatch: pytest.MonkeyPatch, strip: tuple[int, int]) -> None:
+    monkeypatch.setattr(winograd, "STRIP_BYTES", strip[0])
+    monkeypatch.setattr(winograd, "OWN_BYTES", strip[1])
+    monkeypatch.setattr(winograd, "FEW_TILES", 1)
+    monkeypatch.setattr(winograd, "LITTLE_WAITING", 0)
+
+
+@pytest.mark.parametrize("strip", [*TOGETHER, *APART])
 @pytest.mark.parametrize("spec", SHAPES, ids=lambda s: f"{s.batch}x{s.slides[0].size}x{s.slides[1].size}x{s.depth}")
-def test_as_by_definition(spec: conv.Spec, strip: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(winograd, "STRIP_BYTES", strip)
+def test_as_by_definition(spec: conv.Spec, strip: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    choose(monkeypatch, strip)
     post_ops = (Add(spec.dst_dims, channels_last_strides(spec.dst_dims)), Eltwise("relu"))
     found = library.get()
     assert found is not None
@@ -68,6 +81,8 @@ def test_as_by_definition(spec: conv.Spec, strip: int, monkeypatch: pytest.Monke
         plain = winograd.Winograd(m, spec, None, (), True)
         full = winograd.Winograd(m, spec, FLOAT32, post_ops, True)
         changing = winograd.Winograd(m, spec, FLOAT32, post_ops, False)
+    if strip in (*TOGETHER, APART[-1]):
+        assert plain.is_apart is full.is_apart is (strip in APART)
     near = 1e-6 * np.abs(expected).max() + 1e-6
     for _ in range(2):  # the second time buffers are full of the first time's values
         np.testing.assert_allclose(plain.constant.run(x, filter), expected, atol=near, rtol=0)
@@ -75,8 +90,10 @@ def test_as_by_definition(spec: conv.Spec, strip: int, monkeypatch: pytest.Monke
             np.testing.assert_allclose(run(x, filter, bias, addend), np.maximum(expected + bias + addend, 0), atol=near, rtol=0)
 
 
+@pytest.mark.parametrize("strip", [*TOGETHER, *APART])
 @pytest.mark.parametrize("spec", SHAPES, ids=lambda s: f"{s.batch}x{s.slides[0].size}x{s.slides[1].size}x{s.depth}")
-def test_gradient_of_the_input(spec: conv.Spec) -> None:
+def test_gradient_of_the_input(spec: conv.Spec, strip: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    choose(monkeypatch, strip)
     found = library.get()
     assert found is not None
     filter, dy = normal(*spec.filter_shape), normal(*spec.shape(spec.dst_dims), seed=1)
@@ -91,10 +108,10 @@ def test_gradient_of_the_input(spec: conv.Spec) -> None:
     np.testing.assert_allclose(got, expected, atol=1e-6 * np.abs(expected).max() + 1e-6, rtol=0)
 
 
-@pytest.mark.parametrize("strip", [1, 20_000, 4 << 20])
+@pytest.mark.parametrize("strip", [*TOGETHER, *APART])
 @pytest.mark.parametrize("spec", [s for s in SHAPES if s.depth % 4 == 0 and s.out_depth % 16 == 0] + [spec_of(2, (7, 9), 20, 80), spec_of(4, (6, 6), 16, 64)])
-def test_gradient_of_the_filter(spec: conv.Spec, strip: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(winograd, "STRIP_BYTES", strip)
+def test_gradient_of_the_filter(spec: conv.Spec, strip: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    choose(monkeypatch, strip)
     found = library.get()
     assert found is not None
     x, dy = normal(*spec.shape(spec.src_dims)), normal(*spec.shape(spec.dst_dims), seed=1)
@@ -127,16 +144,55 @@ def test_transformed_filter() -> None:
     np.testing.assert_array_equal(winograd.transformed(filter), expected.reshape(16, 2, 4).astype(np.float32))
 
 
+@pytest.mark.parametrize("strip", [TOGETHER[1], APART[1]])
 @pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
 @pytest.mark.parametrize("place", [(0, 0, 0, 0), (0, 6, 6, 3), (1, 11, 10, 17)])
-def test_no_result_where_cells_are_not_finite(value: float, place: tuple[int, ...]) -> None:
+def test_no_result_where_cells_are_not_finite(value: float, place: tuple[int, ...], strip: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
     """The transforms spread such cells over tiles of results; the definition is asked then."""
+    choose(monkeypatch, strip)
     spec = spec_of(2, (12, 11), 20, 18)
     x, filter = normal(2, 12, 11, 20), normal(3, 3, 20, 18, seed=1)
-    plan = plan_of(spec, post_ops=(Eltwise("relu"),))
+    found = library.get()
+    assert found is not None
+    with conv.Maker(found, 2) as m:
+        plan = winograd.Winograd(m, spec, None, (Eltwise("relu"),), True)
+    assert plan.is_apart is (strip in APART)
     assert plan.constant.run(x, filter) is not None
+    right = x[place]
     x[place] = value
     assert plan.constant.run(x, filter) is None
+    x[place] = right
+    assert plan.constant.run(x, filter) is not None
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_gradients_do_not_depend_on_which_thread_is_quicker(threads: int) -> None:
+    spec = spec_of(16, (16, 16), 32, 64)
+    found = library.get()
+    assert found is not None
+    x, filter, dy = normal(16, 16, 16, 32), normal(3, 3, 32, 64, seed=1), normal(16, 16, 16, 64, seed=2)
+    with conv.Maker(found, threads) as m:
+        of_filter, of_input = winograd.BackwardFilter(m, spec, True), winograd.BackwardInput(m, spec)
+    assert of_filter.is_apart and of_input.turned.is_apart
+    first, *others = ([*of_filter.run(x, dy), of_input.run(filter, dy)] for _ in range(8))
+    for other in others:
+        for a, b in zip(first, other, strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize(
+    ("spec", "threads", "expected"),
+    [
+        (spec_of(32, (16, 16), 32, 64), 2, (1, 8)),  # an image for each thread
+        (spec_of(32, (8, 8), 64, 64), 2, (4, 4)),
+        (spec_of(1, (56, 56), 64, 64), 2, (1, 2)),
+        (spec_of(1, (14, 14), 256, 256), 2, None),  # few tiles, and many weights
+        (spec_of(3, (10, 10), 64, 64), 2, None),  # one thread would wait for the other
+        (spec_of(3, (10, 10), 64, 64), 1, (3, 5)),
+    ],
+)
+def test_strips_of_one_s_own(spec: conv.Spec, threads: int, expected: tuple[int, int] | None) -> None:
+    assert winograd._of_own(spec, threads) == expected
 
 
 @pytest.mark.parametrize("activation", [None, tf.nn.relu, tf.nn.relu6, tf.nn.leaky_relu])
@@ -198,6 +254,9 @@ def test_weights_given_by_address() -> None:
         (spec_of(8, (14, 14), 256, 256), True),
         (spec_of(1, (56, 56), 64, 64), True),
         (spec_of(1, (112, 112), 16, 16), False),  # the transforms take too long
+        (spec_of(32, (32, 32), 16, 32), True),
+        (spec_of(32, (8, 8), 32, 32), True),
+        (spec_of(1, (56, 56), 32, 32), True),
         (spec_of(1, (7, 7), 512, 512), False),  # the filter does
         (spec_of(1, (4, 4), 32, 32), False),
         (spec_of(1, (28, 28), 256, 256, stride=2), False),

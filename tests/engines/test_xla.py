@@ -82,6 +82,21 @@ def test_a_loop_agrees(monkeypatch, calls):
     assert calls
 
 
+@pytest.mark.parametrize("rows, is_part", [(4, True), (200, False)])
+def test_products_in_a_loop_are_part_of_it_if_they_are_short(monkeypatch, calls, rows, is_part):
+    """By what they compute, not by how long their rows are; a bias and an activation behind them make no difference."""
+
+    def build():
+        w = np.random.RandomState(0).randn(128, 128).astype(np.float32) / 12
+        x, bias = tf.placeholder(tf.float32, (rows, 128)), tf.constant(np.linspace(-1, 1, 128, dtype=np.float32))
+        _, y = tf.while_loop(lambda i, v: i < 5, lambda i, v: (i + 1, tf.tanh(tf.nn.bias_add(tf.matmul(v, w), bias))), [0, x])
+        return y, None, {x: np.ones((rows, 128), np.float32)}
+
+    plain, xla = both(build, monkeypatch)
+    np.testing.assert_allclose(xla, plain, rtol=2e-5, atol=1e-5)
+    assert any("while/Tanh" in program._names for program in calls) == is_part
+
+
 def test_nested_control_flow_agrees(monkeypatch, calls):
     def build():
         x = tf.placeholder(tf.float32, (3,))
@@ -340,7 +355,7 @@ def test_a_hot_region_moves_over_while_steps_go_on(monkeypatch):
                 break
         assert programs, "no second program was made"
         contest = next(iter(programs[0].contests.values()))
-        assert contest.choice in ("host", "xla") and contest.xla < float("inf") and contest.python < float("inf")
+        assert contest.choice in ("host", "xla") and contest.xla and contest.host
 
 
 @pytest.mark.parametrize("variable", ["PENSTOCK_XLA=0", "TF_DETERMINISTIC_OPS=1"])
@@ -428,7 +443,7 @@ def test_an_interrupt_does_not_lose_the_variables(monkeypatch, when):
                 yield from own(*args)
             raise KeyboardInterrupt
 
-        before = sess.run(loss, feeds)
+        before = [sess.run(loss, feeds) for _ in range(3)][-1]  # by the same form as afterwards
         monkeypatch.setattr(hot, "starmap", interrupted)
         with pytest.raises(KeyboardInterrupt):
             sess.run(step, feeds)

@@ -100,6 +100,19 @@ def test_a_wrong_index_is_reported_by_its_node(monkeypatch, names, where, trains
     assert any("gather" in name.lower() or "strided_slice" in name or "ScatterNd" in name for name in names)
 
 
+@pytest.mark.parametrize("is_computed", [False, True])
+def test_lengths_of_sequences_that_are_reversed(monkeypatch, names, is_computed):
+    def build():
+        x = tf.get_variable("x", initializer=np.arange(24, dtype=np.float32).reshape(2, 4, 3))
+        sizes = tf.placeholder(tf.int32, [2])
+        found = tf.reverse_sequence(x * 2.0, sizes + 1 if is_computed else sizes, seq_axis=1)
+        return [found, *tf.gradients(found * found, x), x.assign_add(found).op], (sizes,)
+
+    plain = agree(monkeypatch, build, [(np.int32(n) - is_computed,) for n in ([4, 2], [0, 1], [5, 1], [3, 3], [1, -1], [4, 4])])
+    assert "seq_lens(0) > input.dims(1)" in plain[2][1] and "seq_lens(1) < 0" in plain[4][1]
+    assert "ReverseSequence" in names
+
+
 def test_vectors_of_indices_are_bounded_in_each_place(monkeypatch, names):
     def build():
         i, j = tf.placeholder(tf.int32, [2]), tf.placeholder(tf.int32, [2])

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import penstock as tf
+from penstock.ops.arithmetic import pow_kernel
 
 
 def run(fetches, feeds=None):
@@ -171,3 +172,18 @@ def test_a_quotient_of_a_narrow_type_is_rounded_before_its_floor_is_taken(times)
     for dtype, x, y, expected in ((tf.float16, [93.4, 34.1, 66.8], [-1.004, 0.3376, -0.1936], [-93, 101, -345]), (tf.bfloat16, [10.125, 19.75], [-0.458984, 0.0830078], [-22, 238])):
         x, y = (np.tile(np.array(v, dtype.as_numpy_dtype), times) for v in (x, y))
         np.testing.assert_array_equal(run(tf.floordiv(tf.constant(x), tf.constant(y))).astype(np.float64)[: len(expected)], expected)
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.int16, np.int32, np.int64])
+@pytest.mark.parametrize("n", [1, 63, 64, 1003])
+def test_powers_of_whole_numbers_wrap_as_numpys(dtype, n):
+    random = np.random.RandomState(n)
+    x, y = random.randint(-100, 100, n).astype(dtype), random.randint(0, 60, n).astype(dtype)
+    y[0] = 0
+    z = pow_kernel(x, y)
+    assert z.dtype == dtype
+    np.testing.assert_array_equal(z, np.power(x, y))
+    for exponent in (0, 1, 2, 3, 7, 30):
+        same = pow_kernel(x, np.array(exponent, dtype))
+        assert same.dtype == dtype and same is not x
+        np.testing.assert_array_equal(same, np.power(x, dtype(exponent)))

@@ -6,7 +6,7 @@ import heapq
 import numpy as np
 import pytest
 
-from penstock.ops.kernels import boxes, colors, morphology, resize, threads
+from penstock.ops.kernels import boxes, colors, drawing, morphology, resize, threads
 
 RNG = np.random.default_rng(0)
 
@@ -279,9 +279,9 @@ def test_outlines_in_machine_code(depth, dtype, monkeypatch):
     images = random.random((2, 11, 7, depth)).astype(dtype)
     where = (random.random((2, 30, 4)) * 1.6 - 0.3).astype(np.float32)
     where[0, 0, 0], where[0, 1], where[1, 2] = np.nan, [0.2, 0.2, 0.2, 0.8], [-3, -3, 3, 3]
-    found = boxes.draw_bounding_boxes(images, where)
+    found = drawing.draw_bounding_boxes(images, where)
     monkeypatch.setattr(boxes.pixels, "available", lambda: False)
-    np.testing.assert_array_equal(found, boxes.draw_bounding_boxes(images, where))
+    np.testing.assert_array_equal(found, drawing.draw_bounding_boxes(images, where))
     assert (found != images).any()
 
 
@@ -305,6 +305,17 @@ def test_the_best_boxes_of_all_classes():
     np.testing.assert_array_equal(kept[0, 1], np.array([0, 0.1, 1, 1], np.float32))
     *_, valid = boxes.combined_non_max_suppression(where, scores, *settings[:3], np.float32(0.65), pad_per_class=True, clip_boxes=False)
     assert valid.tolist() == [2]
+
+
+def test_equal_scores_come_as_from_tensorflow():
+    """Its queue and its sort leave equal ones in an order of their own. Values are TensorFlow's."""
+    at = np.arange(7.0)
+    where = np.stack([at, 0 * at, at + 0.5, 0 * at + 1], 1)[None, :, None].astype(np.float32)
+    scores = np.array([[[2, 1, 2], [1, 2, 2], [2, 2, 1], [2, 1, 1], [1, 2, 2], [2, 1, 1], [1, 1, 2]]], np.float32)
+    settings = np.int32(7), np.int32(21), np.float32(0.5), np.float32(0.1)
+    kept, _, classes, valid = boxes.combined_non_max_suppression(where, scores, *settings, pad_per_class=False, clip_boxes=False)
+    assert kept[0, :, 0].tolist() == [2, 5, 3, 0, 1, 2, 4, 4, 1, 6, 0, 2, 3, 5, 3, 0, 6, 5, 4, 1, 6]
+    assert classes[0].tolist() == [0, 0, 0, 0, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2, 1, 1, 1, 1, 0, 0, 0] and valid.tolist() == [21]
 
 
 @pytest.mark.parametrize("kinds", [1, 9])

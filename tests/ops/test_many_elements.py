@@ -32,6 +32,22 @@ def test_top_k(dtype, n, k):
         assert (values == np.take_along_axis(x, index, -1)).all()
 
 
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.uint8, np.int32, np.int64])
+def test_top_k_of_a_single_row(dtype, monkeypatch):
+    rng = np.random.RandomState(0)
+    rows = [(rng.randint(-5, 6, n)).astype(dtype) for n in (1, 2, 7, 20, 60, 200)]
+    if np.dtype(dtype).kind == "f":
+        for row, value in zip(rows, (np.nan, -0.0, np.nan, np.inf, np.nan, -np.inf), strict=True):
+            row[len(row) // 2] = value
+
+    def results():
+        return [part.tobytes() for row in rows for k in {0, 1, 2, 3, len(row) // 5, len(row)} if k <= len(row) for part in topk.top_k(row, np.int32(k))]
+
+    at_once = results()
+    monkeypatch.setattr(topk, "ONE_SHORT_ROW", -1)
+    assert results() == at_once
+
+
 def test_top_k_puts_nans_first_and_fills_with_nothing():
     x = np.full((2, 5000), -np.inf, np.float32)
     x[0, 17], x[1, 4999] = 5, np.nan

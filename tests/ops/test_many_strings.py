@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import penstock as tf
-from penstock.ops import strings
+from penstock.ops import string_parts, strings
 from penstock.ops.kernels import hashes
 from penstock.ops.kernels.distances import Sequences, distances, levenshtein
 from penstock.ops.kernels.regex import compile_re2, decoded, replace, replace_all, rewrite_parts
@@ -23,7 +23,8 @@ def test_hashes_of_many_strings(zeros):
     array = np.array(strings, object)
     for siphashes in (hashes.siphashes(array.reshape(20, 20), (1 << 63) + 5, -7), hashes._siphashes(strings, (1 << 63) + 5, -7)):
         assert siphashes.tolist() == [hashes.siphash(s, (1 << 63) + 5, -7) for s in strings]
-    assert hashes.hashes64(strings).tolist() == [hashes.hash64(s) for s in strings]
+    for murmurs in (hashes.hashes64(array.reshape(20, 20).T).reshape(20, 20).T.ravel(), hashes._hashes64(strings)):
+        assert murmurs.tolist() == [hashes.hash64(s) for s in strings]
     for fingerprints in (hashes.fingerprints64(array[::-1])[::-1], hashes._fingerprints64(strings)):
         assert fingerprints.tolist() == [hashes.fingerprint64(s) for s in strings]
 
@@ -207,8 +208,8 @@ def test_many_strings_are_split_as_one_by_one(letters, least, skip_empty):
     source = random.Random(0)
     for count in (0, 1, 63, 500):
         values = [bytes(source.choices(letters, k=source.randint(least, 9))) for _ in range(count)]
-        found = strings.string_split_kernel(strings.string_array(values, count), np.array(b" ", object), skip_empty=skip_empty)
-        want = strings._ragged([strings.split_at_any(v, b" ", skip_empty) for v in values])
+        found = string_parts.string_split_kernel(strings.string_array(values, count), np.array(b" ", object), skip_empty=skip_empty)
+        want = string_parts._ragged([string_parts.split_at_any(v, b" ", skip_empty) for v in values])
         for a, b in zip(found, want, strict=True):
             assert a.dtype == b.dtype and a.tolist() == b.tolist()
 
@@ -219,7 +220,7 @@ def test_lengths_of_many_strings(monkeypatch, engines):
         monkeypatch.setenv("PENSTOCK_ENGINES", engines)
     values = [*_strings(299), "äö€".encode()]
     grid = strings.string_array(values, (20, 15)).T
-    assert strings.length_kernel(grid, unit=b"BYTE").T.ravel().tolist() == [len(v) for v in values]
+    assert string_parts.length_kernel(grid, unit=b"BYTE").T.ravel().tolist() == [len(v) for v in values]
     ascii_only = strings.string_array([b"abc", b"", b"d" * 1000], 3)
-    assert strings.length_kernel(ascii_only, unit=b"UTF8_CHAR").tolist() == [3, 0, 1000]
-    assert strings.length_kernel(strings.string_array(values[-1:], 1), unit=b"UTF8_CHAR").tolist() == [3]
+    assert string_parts.length_kernel(ascii_only, unit=b"UTF8_CHAR").tolist() == [3, 0, 1000]
+    assert string_parts.length_kernel(strings.string_array(values[-1:], 1), unit=b"UTF8_CHAR").tolist() == [3]

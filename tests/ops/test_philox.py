@@ -383,3 +383,16 @@ def _lower_gamma(a, x):
 def test_gamma_derivative_of_senseless_values():
     got = gamma_sample_derivative(np.array([0.0, -1.0, 1.0, 1.0]), np.array([1.0, 1.0, 0.0, -1.0]))
     np.testing.assert_array_equal(got, [np.nan, np.nan, 0, np.nan])
+
+
+@pytest.mark.parametrize("draw", [philox.uniform, philox.normal])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_a_few_numbers_are_the_same_with_and_without_machine_code(draw, dtype, monkeypatch):
+    places = [(n, counter) for n in (0, 1, 3, 4, 5, 31, 33, 50, 4097) for counter in (0, 7, (1 << 64) - 3, (1 << 64) + 1)]
+
+    def drawn():
+        return [draw(philox.Philox(99, counter), (n,), dtype).tobytes() for n, counter in places]
+
+    with_it = drawn()
+    monkeypatch.setattr(philox.streams, "can_fill", lambda *place: False)
+    assert drawn() == with_it

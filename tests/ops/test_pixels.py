@@ -7,7 +7,7 @@ import pytest
 
 from penstock import dtypes, errors
 from penstock.ops import arrange, native
-from penstock.ops.kernels import boxes, colors, morphology, pool, resize
+from penstock.ops.kernels import boxes, colors, drawing, morphology, pool, resize
 from penstock.ops.native import pixels, planes
 
 needs_loops = pytest.mark.skipif(not pixels.available(), reason="no loops in machine code here")
@@ -182,7 +182,7 @@ def test_places_of_maxima_are_the_first(is_special):
 
 def test_boxes_beyond_the_image_are_drawn_as_far_as_they_are_inside():
     x = np.zeros((1, 6, 8, 3), np.float32)
-    drawn = boxes.draw_bounding_boxes(x, np.array([[[-0.5, 0.2, 0.5, 2.0], [0.9, 0.9, 0.1, 0.1]]], np.float32))
+    drawn = drawing.draw_bounding_boxes(x, np.array([[[-0.5, 0.2, 0.5, 2.0], [0.9, 0.9, 0.1, 0.1]]], np.float32))
     expected = np.zeros((6, 8), bool)
     expected[2, 1:], expected[:3, 1] = True, True
     np.testing.assert_array_equal(drawn[0].any(-1), expected)

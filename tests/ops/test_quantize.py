@@ -74,3 +74,30 @@ def test_many_numbers_are_quantised_in_machine_code_as_by_numpy(monkeypatch, com
         with tf.Graph().as_default(), tf.Session() as session:
             found.append(session.run(compute()))
     np.testing.assert_array_equal(*found)
+
+
+@pytest.mark.parametrize("size", [2, 1000])  # NumPy, machine code
+def test_half_way_between_steps(sess, size):
+    """TensorFlow multiplies by 14 / 2 for attributes and channels, and divides by the step 2 / 14 for a range of two tensors."""
+    x = tf.constant(np.resize(np.array([-0.5, 0.5], np.float32), size))
+    how = {"num_bits": 4, "narrow_range": True}
+    by_attrs = tf.fake_quant_with_min_max_args(x, -1.0, 1.0, **how)
+    by_vars = tf.fake_quant_with_min_max_vars(x, -1.0, 1.0, **how)
+    by_channel = tf.fake_quant_with_min_max_vars_per_channel(tf.reshape(x, [-1, 1]), [-1.0], [1.0], **how)
+    a, b, c = sess.run([by_attrs, by_vars, by_channel])
+    np.testing.assert_array_equal(a[:2], np.array([-0.42857146, 0.5714286], np.float32))
+    np.testing.assert_array_equal(b[:2], np.array([-0.5714286, 0.5714286], np.float32))
+    np.testing.assert_array_equal(c[:2, 0], a[:2])
+
+
+def test_nan_has_no_gradient(sess):
+    x = tf.constant([np.nan, 0.5, 7.0, np.inf])
+    for y in (tf.fake_quant_with_min_max_args(x), tf.fake_quant_with_min_max_vars(x, -6.0, 6.0)):
+        np.testing.assert_array_equal(sess.run(tf.gradients(y, x)[0]), [0, 1, 0, 0])
+
+
+def test_ranges_with_nothing_in_them(sess):
+    """As to TensorFlow, numbers below the normal ones are 0; of a range the wrong way round its lower end is left."""
+    x = tf.constant([-1.0, 0.5, np.nan])
+    np.testing.assert_array_equal(sess.run(tf.fake_quant_with_min_max_vars(x, -1e-40, 1e-40)), [0, 0, 0])
+    np.testing.assert_array_equal(sess.run(tf.fake_quant_with_min_max_vars(x, 2.0, 1.0)), [1, 1, np.nan])

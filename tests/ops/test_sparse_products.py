@@ -5,6 +5,7 @@ import pytest
 
 import penstock as tf
 from penstock import errors
+from penstock.ops import sparse
 
 
 def entries(seed, count=3000, m=40, k=30):
@@ -48,3 +49,39 @@ def test_an_index_out_of_bounds_is_reported_each_time():
             for product in (constant, changing):
                 with pytest.raises(errors.InvalidArgumentError, match=r"k \(3\) from index\[1,1\] out of bounds \(>=3\)"):
                     sess.run(product, {fed: bad})
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.int32, np.complex64])
+@pytest.mark.parametrize("index_type", [np.int32, np.int64])
+def test_narrow_products_are_the_same_with_and_without_machine_code(dtype, index_type, monkeypatch):
+    rng = np.random.RandomState(0)
+
+    def products():
+        rng.seed(1)
+        found = []
+        for count, width in [(0, 1), (1, 1), (500, 1), (500, 2), (500, 7), (500, 16)]:
+            indices = np.stack([rng.randint(0, 40, count), rng.randint(0, 30, count)], 1).astype(index_type)
+            values, b = ((10 * rng.randn(*shape)).astype(dtype) for shape in ((count,), (30, width)))
+            if np.dtype(dtype).kind == "f" and count > 1:
+                values[:3] = np.nan, -0.0, np.inf
+            for order in (slice(None), np.argsort(indices[:, 0], kind="stable")):
+                product = tf.raw_ops.SparseTensorDenseMatMul(a_indices=indices[order], a_values=values[order], a_shape=np.int64([40, 30]), b=b)
+                found.append(product)
+        with tf.Session() as sess:
+            return [x.tobytes() for x in sess.run(found)]
+
+    with_it = products()
+    monkeypatch.setattr(sparse.row_loops, "can_add_products", lambda dtype, width: False)
+    assert products() == with_it
+
+
+def test_a_constant_matrix_in_a_loop():
+    indices, values = entries(3, m=30)
+    matrix, start = tf.SparseTensor(indices, values, [30, 30]), tf.placeholder(tf.float32, [30, 1])
+    result = tf.while_loop(lambda i, x: i < 4, lambda i, x: (i + 1, 0.05 * tf.sparse_tensor_dense_matmul(matrix, x)), [0, start])[1]
+    expected = x = np.random.RandomState(1).randn(30, 1).astype(np.float32)
+    for _ in range(4):
+        expected = 0.05 * dense(indices, values, m=30) @ expected
+    with tf.Session() as sess:
+        for factor in (1, 2):
+            np.testing.assert_allclose(sess.run(result, {start: factor * x}), factor * expected, rtol=1e-4, atol=1e-2)

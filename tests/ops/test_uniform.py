@@ -112,3 +112,11 @@ def test_static_shapes():
 def test_messages_while_building(lhs, rhs, options, text):
     with pytest.raises(ValueError, match=text.replace(".", r"\.")):
         static_shape(lhs, rhs, **options)
+
+
+def test_what_is_no_whole_number_is_the_least_one():
+    """As C++ converts it on x86: large numbers, infinities, NaN."""
+    x = np.array([1e10, -1e10, np.inf, np.nan, 2.5, -0.5], np.float32)
+    with tf.Session() as sess:
+        y = tf.raw_ops.UniformQuantize(input=x, scales=1.0, zero_points=5, Tout=tf.qint8, quantization_min_val=-128, quantization_max_val=127)
+        assert sess.run(tf.bitcast(y, tf.int8)).tolist() == [-128, -128, -128, -128, 8, 5]

@@ -76,6 +76,24 @@ def test_updates_sum_duplicate_rows_themselves(monkeypatch, name, use_resource, 
         np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.parametrize("optimizer, kind", [(tf.train.AdagradOptimizer, "_SumAndSparseApplyAdagrad"), (tf.train.RMSPropOptimizer, "_SumOfDuplicates")])
+def test_sums_behind_control_dependencies(optimizer, kind):
+    """As around an optimizer with moving averages: constants wait as well. What waited still does."""
+    table, before = tf.Variable(_data(60, 3), use_resource=False), tf.Variable(0.0, use_resource=False)
+    ids = tf.placeholder(tf.int32, [None])
+    loss = tf.reduce_sum(tf.square(tf.gather(table, ids)))
+    with tf.control_dependencies([tf.assign_add(before, 1.0)]):
+        train = optimizer(0.1).minimize(loss)
+    feeds = {ids: [3, 1, 3, 1, 59]}
+    with tf.Session() as sess:
+        sess.run(tf.global_variables_initializer())
+        types = _types(sess, train, feeds)
+        assert kind in types and "Unique" not in types
+        for _ in range(3):
+            sess.run(train, feeds)
+        assert sess.run(before) >= 3
+
+
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_several_tables_with_the_same_indices(monkeypatch, name):
     """Their sums share one node that finds the indices; their updates are one call. One table is too large for that."""

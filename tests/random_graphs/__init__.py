@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
-from . import control, kernels, networks, objects, plain, rarities, state, trouble
+from . import control, frozen, kernels, networks, objects, plain, rarities, state, trouble
 from .maker import Maker, Value
 
 Step = Callable[[Maker], None]
@@ -35,6 +35,7 @@ OUTER: list[tuple[Step, int]] = [
 NETWORKS: list[tuple[Step, int]] = [
     (networks.layer_norm, 3), (networks.softmax, 2), (networks.attention, 2), (networks.lstm, 3), (networks.gru, 1), (networks.cells, 2), (networks.dynamic, 2), (networks.shared_products, 2),
     (networks.block, 3), (networks.perceptron, 2), (networks.large_optimizer, 3), (networks.embedding, 2),
+    (frozen.convolutions, 6), (frozen.recurrent, 3), (frozen.products, 3), (frozen.tables, 5),
 ]  # fmt: skip
 
 share = 0.25

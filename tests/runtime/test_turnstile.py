@@ -40,7 +40,7 @@ def test_whoever_stays_inside_is_not_waited_for_again():
     inside.wait(60)
     ran = []
     turnstile.run(_Prepared(), lambda *_: ran.append(1), None, object())  # does not hang
-    assert ran and slow.turns == 0
+    assert ran and slow.turns < 0
     go.set()
     other.join()
     assert not turnstile._lock.locked()
@@ -52,13 +52,39 @@ def test_an_error_leaves_the_turnstile():
     assert not turnstile._lock.locked() and turnstile._inside is None
 
 
-def test_long_steps_stop_taking_turns(monkeypatch):
-    monkeypatch.setattr(turnstile, "LONG", 0)
-    prepared = _Prepared()
-    for _ in range(turnstile.SURE):
-        assert prepared.turns
+def _steps(prepared, number):
+    for _ in range(number):
         turnstile.run(prepared, lambda *_: None, None, object())
-    assert prepared.turns == 0
+    return prepared.turns
+
+
+@pytest.fixture
+def undisturbed(monkeypatch):
+    monkeypatch.setattr(turnstile, "_taken_away", lambda: 0)
+    monkeypatch.setattr(turnstile, "LONG", 0)
+
+
+def test_long_steps_stop_taking_turns(undisturbed):
+    prepared = _Prepared()
+    assert _steps(prepared, turnstile.SURE - 1) == 1
+    assert _steps(prepared, 1) == -turnstile.AGAIN
+
+
+def test_long_steps_are_looked_at_again(undisturbed, monkeypatch):
+    prepared = _Prepared()
+    _steps(prepared, turnstile.SURE)
+    assert _steps(prepared, turnstile.AGAIN) == turnstile.FEW
+    assert _steps(prepared, turnstile.FEW) == -turnstile.AGAIN  # still long
+    _steps(prepared, turnstile.AGAIN)
+    monkeypatch.setattr(turnstile, "LONG", 60_000_000_000)
+    assert _steps(prepared, 1) == turnstile.SURE
+
+
+def test_a_step_that_lost_its_core_does_not_count_as_long(undisturbed, monkeypatch):
+    losses = iter(range(10_000))
+    monkeypatch.setattr(turnstile, "_taken_away", lambda: next(losses))
+    prepared = _Prepared()
+    assert _steps(prepared, 3 * turnstile.SURE) > 0
 
 
 def test_a_step_inside_of_a_step():

@@ -21,24 +21,26 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from penstock.engines.memory import ALIGNMENT, address, aligned_empty
-from penstock.engines.onednn import elementwise
+from penstock.engines.onednn import elementwise, pool
 from penstock.engines.onednn import library as lib
 from penstock.engines.onednn import matmul as products
 from penstock.engines.onednn.fused import Steps
 from penstock.engines.onednn.library import Library, OneDnnError
 from penstock.engines.onednn.plan import BYTES_PER_US, FLOPS_PER_US, planned
 from penstock.engines.onednn.primitives import FLOAT32, Primitive
+from penstock.engines.onednn.tables import Tables, Value, values_in
 from penstock.engines.onednn.winograd import Winograd
 from penstock.graph.ir import Operation
 from penstock.ops.kernels.softmax import _softmax, _softmax_and_logarithms
-from penstock.ops.native import calls, sweeps
+from penstock.ops.native import calls, strips, sweeps
 
 MOST_BYTES = 4 << 20
 """What the arrays of a small chain take, all together. Its arena stays between steps, and variables are held while it lasts: who updates them meanwhile makes copies."""
 
-MOVES, SWEEP = "moves", "sweep"
+MOVES, SWEEP, OF_CONSTANT = "moves", "sweep", "product with a constant"
 CONVOLUTIONS = ("_FusedConv2D", "_FusedDepthwiseConv2dNative")
-_PASSING = (MOVES, SWEEP, *CONVOLUTIONS)
+POOLS = ("MaxPool", "AvgPool")
+_PASSING = (MOVES, SWEEP, *CONVOLUTIONS, *POOLS)
 
 Shape = tuple[int, ...]
 
@@ -47,12 +49,12 @@ class Link(NamedTuple):
     """A node, or several: the numbers of the values that it reads, and of those that it makes."""
 
     kind: str
-    """A key of `_MAKERS`: the type of its node, MOVES or SWEEP."""
+    """A key of `_MAKERS`: the type of its node, MOVES, SWEEP or OF_CONSTANT."""
     op: Operation | None
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     detail: Any = None
-    """The constant that a Mul multiplies by; a list of Moves; a Swept."""
+    """The constant that a Mul multiplies by; a list of Moves; a Swept; constant operands; what a kernel knows of its windows."""
 
 
 class Move(NamedTuple):
@@ -89,16 +91,6 @@ class _Call(NamedTuple):
     """If not 0, the function runs on so many of OpenMP's threads, and counts in its table, whose last word says that it is in doubt of what it has made."""
     kept: Any = None
     """What lies at addresses among the arguments."""
-
-
-class _Value(NamedTuple):
-    """An argument that is a value's address, or so many bytes behind it."""
-
-    number: int
-    offset: int = 0
-
-    def moved(self, offset: int) -> _Value:
-        return self._replace(offset=self.offset + offset)
 
 
 class Unplanned(Exception):
@@ -166,7 +158,7 @@ class _Plan:
         except IndexError:
             one = _Run(self)
         one.move(addresses)
-        status = self.library.run(self.threads, self._walk, one.table, one.rows)
+        status = self.library.run(self.threads, self._walk, one.rows_at, one.rows)
         self._free.append(one)
         if status:
             self.library.forget_threads()  # the row that sets their number back may not have been reached
@@ -181,20 +173,20 @@ class _Values:
         self.sizes = [math.prod(shape) * dtype.itemsize for shape, dtype in zip(chain.shapes, chain.dtypes)]
         self.dtypes = chain.dtypes
 
-    def more(self, size: int) -> _Value:
+    def more(self, size: int) -> Value:
         """Another one, of so many bytes."""
         self.sizes.append(size)
-        return _Value(len(self.sizes) - 1)
+        return Value(len(self.sizes) - 1)
 
     def laid_out(self, order: Sequence[_Call], external: Iterable[int]) -> tuple[dict[int, int], int]:
         """Offsets of the values that stay inside, and the size of the arena. What is not needed any more makes room."""
         outside = set(external)
-        last = {a.number: i for i, call in enumerate(order) for a in call.arguments if isinstance(a, _Value)}
+        last = {a.number: i for i, call in enumerate(order) for a in values_in(call.arguments)}
         offsets: dict[int, int] = {}
         free: list[tuple[int, int]] = []  # size, offset
         end = 0
         for i, call in enumerate(order):
-            used = {a.number for a in call.arguments if isinstance(a, _Value)} - outside
+            used = {a.number for a in values_in(call.arguments)} - outside
             for number in sorted(used - offsets.keys()):
                 size = self.sizes[number] + -self.sizes[number] % ALIGNMENT + ALIGNMENT  # a little apart: not all on the same lines of the cache
                 fitting = [block for block in free if block[0] >= size]
@@ -211,17 +203,15 @@ class _Values:
         return offsets, end
 
 
-class _Run:
+class _Run(Tables):
     """What one step needs: an arena, the table of calls, and where the addresses of inputs and results stand in it."""
 
     def __init__(self, plan: _Plan) -> None:
         self._arena = np.empty(plan.size + ALIGNMENT, np.uint8)
         start = address(self._arena)
         start += -start % ALIGNMENT
-        self._at = {number: start + offset for number, offset in plan.offsets.items()}
-        self._places: dict[int, list[tuple[Callable[[Any, int], Any], Any, int]]] = {number: [] for number in plan.external}
+        super().__init__({number: start + offset for number, offset in plan.offsets.items()}, plan.external)
         self._sets: list[tuple[Primitive, Any]] = []
-        self._tables: list[Any] = []
         rows: list[tuple[int, Sequence[Any], int]] = []
         threads = 0
         for call in plan.calls:
@@ -230,7 +220,7 @@ class _Run:
                 rows += self._together(plan.library, call)
                 continue
             if primitive is None:
-                arguments = [self._table(call.arguments)] if call.has_table else call.arguments
+                arguments = [self.table(call.arguments)] if call.has_table else call.arguments
                 rows.append((call.function, arguments, call.fails))
                 continue
             if primitive.threads != threads:
@@ -240,22 +230,12 @@ class _Run:
         if threads != plan.threads:  # what `library.run` has set, and believes to be so
             rows += _threads_set(plan.library, plan.threads)
         self.rows = len(rows)
-        self.table = self._table([word for function, arguments, fails in rows for word in (function, *arguments, *[0] * (calls.WORDS - 2 - len(arguments)), fails)])
-        self._moves = [self._places[number] for number in plan.external]
-        self._known = [0] * len(self._moves)
-
-    def _table(self, words: Sequence[Any]) -> int:
-        """The address of a table of words and addresses of values."""
-        table = (ctypes.c_int64 * len(words))()
-        for i, word in enumerate(words):
-            self._put(word, table.__setitem__, i)
-        self._tables.append(table)
-        return ctypes.addressof(table)
+        self.rows_at = self.table([word for function, arguments, fails in rows for word in (function, *arguments, *[0] * (calls.WORDS - 2 - len(arguments)), fails)])
 
     def _together(self, library: Library, call: _Call) -> list[tuple[int, Sequence[Any], int]]:
         """The calls of a function on OpenMP's threads, with a new copy of its table, which fail where it is in doubt."""
         size = len(call.arguments)
-        told, table = self._table(call.arguments), self._table([0] * size)
+        told, table = self.table(call.arguments), self.table([0] * size)
         last = 8 * (size - 1)
         return [
             (calls.copy_rows(), (table, 0, told, 0, 1, 2 * size), calls.ALWAYS_WORKS),
@@ -263,30 +243,13 @@ class _Run:
             (_compare(), (table + last, told + last, 8), calls.FAILS),
         ]
 
-    def _put(self, word: Any, setter: Callable[[Any, int], Any], place: Any) -> None:
-        if not isinstance(word, _Value):
-            setter(place, address(word) if isinstance(word, np.ndarray) else word)
-        elif word.number in self._at:
-            setter(place, self._at[word.number] + word.offset)
-        else:
-            self._places[word.number].append((setter, place, word.offset))
-
     def _arguments(self, primitive: Primitive, values: Sequence[Any], scratch: int) -> tuple[int, int, int, int]:
         """Of `execute`."""
         one = primitive.new_set()
         self._sets.append((primitive, one))
         for memory, value in zip(one.memories, [*values, scratch] if primitive.scratch_size else values, strict=True):
-            self._put(value, primitive.library.set_data_handle, memory)
+            self.put(value, primitive.library.set_data_handle, memory)
         return primitive.handle, one.stream, primitive.count, ctypes.addressof(one.args)
-
-    def move(self, addresses: Sequence[int]) -> None:
-        """Inputs and results are at these addresses."""
-        known = self._known
-        for i, new in enumerate(addresses):
-            if known[i] != new:
-                for setter, place, offset in self._moves[i]:
-                    setter(place, new + offset)
-                known[i] = new
 
     def __del__(self) -> None:
         for primitive, one in getattr(self, "_sets", ()):
@@ -306,13 +269,26 @@ def _product(library: Library, link: Link, values: _Values) -> list[_Call]:
     op = link.op
     assert op is not None
     steps = Steps.of(op) if op.type == "_FusedMatMul" else None
-    a, b, *bias = map(_Value, link.inputs)
+    a, b, *bias = map(Value, link.inputs)
     spec = products.Spec(values.shapes[a.number], values.shapes[b.number], op.attrs["transpose_a"], op.attrs["transpose_b"], FLOAT32)
     post_ops = steps.eltwise() if steps is not None else ()
     plan = planned(products.MatMul, library, spec.flops / FLOPS_PER_US, spec, bool(bias), post_ops, False)
     if plan is None:
         raise Unplanned
-    return [_Call(plan.main, [a, b, _Value(link.outputs[0]), *bias])]
+    return [_Call(plan.main, [a, b, Value(link.outputs[0]), *bias])]
+
+
+def _product_of_constant(library: Library, link: Link, values: _Values) -> list[_Call]:
+    """With a second operand, and a bias, that never change: their own kernel lays them out as well."""
+    op, (a,) = link.op, link.inputs
+    assert op is not None
+    b, *bias = link.detail
+    spec = products.Spec(values.shapes[a], b.shape, op.attrs["transpose_a"], op.attrs["transpose_b"], FLOAT32)
+    steps = Steps.of(op) if op.type == "_FusedMatMul" else None
+    plan = products.matmul(library, spec, bool(bias), steps.eltwise() if steps is not None else (), True)
+    if not isinstance(plan, products.MatMul):
+        raise Unplanned
+    return [_Call(plan.main, [Value(a), plan.weights.constant(b), Value(link.outputs[0]), *bias], kept=(plan, link.detail))]
 
 
 def _product_columns(library: Library, link: Link, values: _Values) -> list[_Call]:
@@ -324,7 +300,7 @@ def _product_columns(library: Library, link: Link, values: _Values) -> list[_Cal
     plan = planned(products.MatMul, library, spec.flops / FLOPS_PER_US, spec, False, (), False)
     if plan is None:
         raise Unplanned
-    return [_Call(plan.main, [_Value(a), _Value(b, start * inner * FLOAT32.itemsize), _Value(link.outputs[0])])]
+    return [_Call(plan.main, [Value(a), Value(b, start * inner * FLOAT32.itemsize), Value(link.outputs[0])])]
 
 
 def _batch_product(library: Library, link: Link, values: _Values) -> list[_Call]:
@@ -334,34 +310,51 @@ def _batch_product(library: Library, link: Link, values: _Values) -> list[_Call]
     plan = planned(products.MatMul, library, spec.flops / FLOPS_PER_US, spec, False, (), False)
     if plan is None:
         raise Unplanned
-    return [_Call(plan.main, [_Value(a), _Value(b), _Value(link.outputs[0])])]
+    return [_Call(plan.main, [Value(a), Value(b), Value(link.outputs[0])])]
 
 
 def _relu_grad(library: Library, link: Link, values: _Values) -> list[_Call]:
-    dy, features = map(_Value, link.inputs)
+    dy, features = map(Value, link.inputs)
     size = math.prod(values.shapes[dy.number])
     plan = planned(elementwise.ReluGrad, library, size * 12 / BYTES_PER_US, elementwise.Spec(size, 2))
     if plan is None:
         raise Unplanned
-    return [_Call(plan.main, plan.arguments(dy, features, _Value(link.outputs[0])))]
+    return [_Call(plan.main, plan.arguments(dy, features, Value(link.outputs[0])))]
 
 
 def _sum_of_rows(library: Library, link: Link, values: _Values) -> list[_Call]:
-    return [_Call(None, [_Value(link.inputs[0]), _Value(link.outputs[0]), *values.shapes[link.inputs[0]]], calls.sum_of_rows())]
+    return [_Call(None, [Value(link.inputs[0]), Value(link.outputs[0]), *values.shapes[link.inputs[0]]], calls.sum_of_rows())]
 
 
-_TIMES = sweeps.Formula(
-    "f32", ((sweeps.FULL, "f32", b""), (sweeps.NUMBER, "f32", b"")), ((np.multiply, (0, 1), False),), ((2, "f32", False),), (), sweeps.FLAT
-)
+def _with_number(ufunc: Any, number: Any, count: int, x: Value, y: Value) -> _Call:
+    """y = ufunc(x, number) for so many elements."""
+    operands = (sweeps.FULL, "f32", b""), (sweeps.NUMBER, "f32", b"")
+    sweep = sweeps.compiled(sweeps.Formula("f32", operands, ((ufunc, (0, 1), False),), ((2, "f32", False),), (), sweeps.FLAT))
+    if sweep is None:
+        raise Unplanned
+    return _Call(None, [1, count, x, y, 0, int(np.float32(number).view(np.uint32))], _address(sweep.function), has_table=True)
 
 
 def _times_number(library: Library, link: Link, values: _Values) -> list[_Call]:
     (x,), (y,) = link.inputs, link.outputs
-    sweep = sweeps.compiled(_TIMES)
-    if sweep is None:
+    return [_with_number(np.multiply, link.detail, math.prod(values.shapes[x]), Value(x), Value(y))]
+
+
+def _mean_of_positions(library: Library, link: Link, values: _Values) -> list[_Call]:
+    """Of each image, channels last."""
+    (x,), (y,) = map(Value, link.inputs), map(Value, link.outputs)
+    images, *sizes, depth = values.shapes[x.number]
+    cells, row = math.prod(sizes), depth * FLOAT32.itemsize
+    sums = [_Call(None, [x.moved(i * cells * row), y.moved(i * row), cells, depth], calls.sum_of_rows()) for i in range(images)]
+    return [*sums, _with_number(np.true_divide, cells, images * depth, y, y)]
+
+
+def _pool(library: Library, link: Link, values: _Values) -> list[_Call]:
+    spec = link.detail.spec(values.shapes[link.inputs[0]])
+    plan = pool.forward(library, spec) if spec is not None else None
+    if plan is None:
         raise Unplanned
-    number = int(np.float32(link.detail).view(np.uint32))
-    return [_Call(None, [1, math.prod(values.shapes[x]), _Value(x), _Value(y), 0, number], _address(sweep.function), has_table=True)]
+    return [_Call(plan.main, [Value(link.inputs[0]), Value(link.outputs[0])])]
 
 
 def _softmax_of_rows(library: Library, link: Link, values: _Values) -> list[_Call]:
@@ -375,8 +368,8 @@ def _softmax_of_rows(library: Library, link: Link, values: _Values) -> list[_Cal
 
 def _cross_entropy(library: Library, link: Link, values: _Values) -> list[_Call]:
     """A softmax with the parts of the loss, then what the labels do to them."""
-    logits, labels = map(_Value, link.inputs)
-    loss, gradient = map(_Value, link.outputs)
+    logits, labels = map(Value, link.inputs)
+    loss, gradient = map(Value, link.outputs)
     rows, columns = values.shapes[logits.number]
     sweep, _ = _softmax_and_logarithms.sweep_for(FLOAT32, (sweeps.FULL,), sweeps.shape_for(columns))  # type: ignore[attr-defined]
     if sweep is None:
@@ -395,7 +388,7 @@ def _moves(library: Library, link: Link, values: _Values) -> list[_Call]:
         _Call(
             None,
             [
-                _Value(link.outputs[m.target], m.target_offset), m.target_step, _Value(link.inputs[m.source], m.source_offset), m.source_step,
+                Value(link.outputs[m.target], m.target_offset), m.target_step, Value(link.inputs[m.source], m.source_offset), m.source_step,
                 m.rows, m.length // 4,
             ],
             calls.copy_rows(),
@@ -407,7 +400,7 @@ def _moves(library: Library, link: Link, values: _Values) -> list[_Call]:
 def _swept(library: Library, link: Link, values: _Values) -> list[_Call]:
     sweep, rows, columns = link.detail
     kept = [values.more(columns * sweep.size + ALIGNMENT) for _ in range(sweep.n_kept)]
-    return [_Call(None, [rows, columns, *map(_Value, link.inputs), *map(_Value, link.outputs), *kept, 0], _address(sweep.function), has_table=True)]
+    return [_Call(None, [rows, columns, *map(Value, link.inputs), *map(Value, link.outputs), *kept, 0], _address(sweep.function), has_table=True)]
 
 
 def _convolution(library: Library, link: Link, values: _Values) -> list[_Call]:
@@ -417,14 +410,18 @@ def _convolution(library: Library, link: Link, values: _Values) -> list[_Call]:
     ready = convolution.ready(*(np.broadcast_to(np.float32(0), values.shapes[next(arrays)]) if c is None else c for c in constants))
     if ready is None:
         raise Unplanned
-    plan, weights, vectors, _ = ready
-    x, *addend, y = map(_Value, (*link.inputs, *link.outputs))
+    plan, weights, vectors, _, has_relu_apart = ready
+    x, *addend, y = map(Value, (*link.inputs, *link.outputs))
     if not isinstance(plan, Winograd):
-        return [_Call(plan.main, [x, weights, y, *vectors, *addend], kept=ready)]
+        made = [_Call(plan.main, [x, weights, y, *vectors, *addend], kept=ready)]
+        return [*made, _with_number(np.maximum, 0, math.prod(values.shapes[y.number]), y, y)] if has_relu_apart else made
     if not _address(library.together):
         raise Unplanned
-    points, products = values.more(plan.size), values.more(plan.size)
-    steps = plan.steps(x, weights, y, vectors[0] if vectors else 0, addend[0] if addend else 0, points, products, _Value.moved)
+    arrays = x, weights, y, vectors[0] if vectors else 0, addend[0] if addend else 0
+    if plan.is_apart:
+        told = plan.told(*arrays, values.more(plan.size), Value.moved)
+        return [_Call(None, told, strips.shared_out(False), threads=plan.threads, kept=ready)]
+    steps = plan.steps(*arrays, values.more(plan.size), values.more(plan.size), Value.moved)
     return [_Call(None, told, code, threads=plan.main.threads, kept=ready) if code else _Call(plan.main, told, kept=ready) for code, told in steps]
 
 
@@ -452,6 +449,10 @@ _MAKERS: dict[str, Callable[[Library, Link, _Values], list[_Call]]] = {
     "SparseSoftmaxCrossEntropyWithLogits": _cross_entropy,
     "_FusedConv2D": _convolution,
     "_FusedDepthwiseConv2dNative": _convolution,
+    OF_CONSTANT: _product_of_constant,
+    "Mean": _mean_of_positions,
+    "MaxPool": _pool,
+    "AvgPool": _pool,
     MOVES: _moves,
     SWEEP: _swept,
 }

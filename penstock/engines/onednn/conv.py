@@ -166,6 +166,10 @@ class Forward(_Plan):
         """A constant bias as `run_at` reads it."""
         return bias
 
+    def has_layout_of(self, other: Any) -> bool:
+        """Whether another plan's constant filter would do."""
+        return isinstance(other, Forward) and bool(self.main.library.md_equal(self.main.descriptor(1), other.main.descriptor(1)))
+
     # Channels last.
 
     def run_as_it_is(self, x: np.ndarray, w: np.ndarray, *more: np.ndarray) -> np.ndarray:
@@ -382,11 +386,17 @@ def forward_plan(
     library: Library, spec: Spec, bias_type: np.dtype | None = None, post_ops: PostOps = (), is_constant: bool = False
 ) -> Forward | winograd.Winograd | None:
     """The plan of a convolution with what follows it, which may give None (`Checked`). `is_constant`: the filter never changes, so that laying it out costs nothing."""
-    if winograd.pays(spec, is_constant):
-        plan = planned(winograd.Winograd, library, spec.microseconds, spec, bias_type, post_ops, is_constant)
-        if plan is not None:
-            return plan
-    return plan_by_definition(library, spec, bias_type, post_ops, is_constant)
+    told = library, spec, bias_type, post_ops, is_constant
+    return winograd_plan(*told) or plan_by_definition(*told)
+
+
+def winograd_plan(
+    library: Library, spec: Spec, bias_type: np.dtype | None, post_ops: PostOps, is_constant: bool
+) -> winograd.Winograd | None:
+    """As `forward_plan`, if Winograd's way pays."""
+    if not winograd.pays(spec, is_constant):
+        return None
+    return planned(winograd.Winograd, library, spec.microseconds, spec, bias_type, post_ops, is_constant)
 
 
 def plan_by_definition(

@@ -16,9 +16,9 @@ from time import perf_counter_ns as clock
 
 from penstock.ops.kernels.threads import is_deterministic
 
-WINDOW_NS, BAD_WINDOWS, LOOK_NS = 10_000_000, 3, 60_000_000
+WINDOW_NS, BAD_WINDOWS, LOOK_NS, FAR_NS = 10_000_000, 3, 60_000_000, 240_000_000
 """Time in kernels after which it is judged; how many times in a row it must be bad, or for how long, for fewer threads: a first step has to wait
-for new threads and new pages."""
+for new threads and new pages. What lies farther apart is not in a row: who else computed in between, while this process waited for work or was stopped, says nothing."""
 TOO_MUCH = 0.3
 """Part of that time without computing that is too much. Waiting for threads to wake up is a few percent."""
 MOST_IDLE = 0.25
@@ -31,7 +31,7 @@ _wall = _waited = _cpu = 0
 _since: tuple[int, float] | None = None
 _level = _bad = 0
 _pause = FIRST_PAUSE_NS
-_retry_at = 0
+_retry_at = _judged_at = 0
 _on: bool | None = None
 
 
@@ -67,21 +67,23 @@ def record(wall: int, waited: int, cpu: int, budget: int) -> None:
 
 
 def _judge(is_queue: bool, is_late: bool) -> None:
-    global _pause, _bad, _since
+    global _pause, _bad, _since, _judged_at
+    now = clock()
+    is_far, _judged_at = now - _judged_at > FAR_NS, now
     if not (is_queue or is_late):
         _bad = 0
         if not limit:
             _pause = FIRST_PAUSE_NS
         return
-    _bad += 1
+    _bad = 1 if is_far else _bad + 1
     if is_queue:
         if _bad >= BAD_WINDOWS:
             _step(1)
     elif _since is None or _bad == 1:
-        _since = (clock(), idle_ns())
-    elif clock() - _since[0] >= LOOK_NS:
+        _since = (now, idle_ns())
+    elif now - _since[0] >= LOOK_NS:
         # Two threads on one core, and nobody on the other, is a whim of the system's; it will move one of them.
-        passed, idle = clock() - _since[0], idle_ns() - _since[1]
+        passed, idle = now - _since[0], idle_ns() - _since[1]
         _since = None
         if idle < MOST_IDLE * passed:
             _step(1)

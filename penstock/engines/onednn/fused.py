@@ -11,6 +11,7 @@ only the laid-out copy is kept. With parameters that may change it is a factor a
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -18,11 +19,11 @@ import numpy as np
 
 from penstock import errors
 from penstock.engines.memory import address
-from penstock.engines.onednn import binding, norm
+from penstock.engines.onednn import binding, elementwise, norm
 from penstock.engines.onednn import conv as convolutions
 from penstock.engines.onednn import matmul as products
 from penstock.engines.onednn.binding import Kernel, is_constant, library_for, remembering, shapes
-from penstock.engines.onednn.plan import channels_last_strides, contiguous
+from penstock.engines.onednn.plan import BYTES_PER_US, channels_last_strides, contiguous, planned
 from penstock.engines.onednn.primitives import CODES, FLOAT32, Add, Buffer, Eltwise, Multiply, PostOps
 from penstock.engines.onednn.product_kernels import is_vector_product, wakes_blas
 from penstock.engines.onednn.window_kernels import Window
@@ -74,6 +75,11 @@ class Steps(NamedTuple):
             b"LeakyRelu": (Eltwise("relu", self.alpha),), b"Tanh": (Eltwise("tanh"),), b"Sigmoid": (Eltwise("sigmoid"),),
         }[self.activation]  # fmt: skip
 
+    @property
+    def is_apart(self) -> bool:
+        """Whether the activation needs a pass of its own behind a convolution: oneDNN's ReLU makes 0 of NaN, which TensorFlow does not behind a sum."""
+        return self.addend is not None and self.activation in (b"Relu", b"Relu6")
+
     def in_place(self) -> Callable[[np.ndarray], Any]:
         """The activation as a function that overwrites a float32 array."""
         zero, six, alpha = np.float32(0), np.float32(6), self.alpha
@@ -103,12 +109,14 @@ def _first_shape(x: np.ndarray, *rest: Any) -> Any:
 
 
 class Ready(NamedTuple):
-    """A convolution whose filter and vectors never change: the addresses at which they lie, laid out, and what must live as long."""
+    """A convolution whose filter and vectors never change: the addresses at which they lie, laid out, what must live as long, and whether a ReLU is
+    left to be done."""
 
     plan: Any
     weights: int
     vectors: tuple[int, ...]
     kept: Any
+    has_relu_apart: bool = False
 
 
 class _Conv:
@@ -136,26 +144,45 @@ class _Conv:
         else:
             scaled = (Multiply(channel, ones, FLOAT32), Add(channel, ones, FLOAT32)) if steps.norm else ()
             bias_type, finished = self.window.dtype if steps.bias and not steps.norm else None, self._changing
-        plan = convolutions.forward_plan(library, spec, bias_type, (*scaled, *full, *steps.eltwise()), self.is_constant)
+        told = library, spec, bias_type, (*scaled, *full), self.is_constant
+        plan = self._plan(*told)
         if plan is None:
             return None
         kernel = finished(plan, inputs)
         if not isinstance(plan, Winograd):
-            return kernel
+            return self._activated(kernel, library, spec) if steps.is_apart else kernel
 
         def checked(*inputs: np.ndarray) -> np.ndarray:
-            """As `conv.Checked`. Behind a sum NaN stays NaN, as in TensorFlow, which joins no activation there."""
+            """As `conv.Checked`."""
             y = kernel(*inputs)
             if y is not None:
                 return y
-            last = () if steps.addend else steps.eltwise()
-            by_definition = convolutions.plan_by_definition(library, spec, bias_type, (*scaled, *full, *last), self.is_constant)
-            y = finished(by_definition, inputs)(*inputs)
-            if steps.addend:
-                steps.in_place()(y)
-            return y
+            by_definition = finished(self._plan(*told, by_definition=True), inputs)
+            return (self._activated(by_definition, library, spec) if steps.is_apart else by_definition)(*inputs)
 
         return checked
+
+    def _plan(self, library: Any, spec: convolutions.Spec, bias_type: np.dtype | None, post_ops: PostOps, is_constant: bool, by_definition: bool = False) -> Any:
+        """The convolution with what follows it; without an activation that is apart, unless it is computed the Winograd way, which sees NaN."""
+        told, whole = (library, spec, bias_type), (*post_ops, *self.steps.eltwise())
+        if not self.steps.is_apart:
+            return (convolutions.plan_by_definition if by_definition else convolutions.forward_plan)(*told, whole, is_constant)
+        plan = convolutions.winograd_plan(*told, whole, is_constant) if not by_definition else None
+        return plan or convolutions.plan_by_definition(*told, post_ops, is_constant)
+
+    def _activated(self, kernel: Kernel, library: Any, spec: convolutions.Spec) -> Kernel:
+        """With an activation that is a pass of its own."""
+        in_place, size = self.steps.in_place(), math.prod(spec.dst_dims)
+        if self.steps.activation == b"Relu" and spec.dtype == FLOAT32 and size >= elementwise.MIN_SIZE:
+            plan = planned(elementwise.Relu, library, size * 8 / BYTES_PER_US, elementwise.Spec(size))
+            in_place = functools.partial(plan.run, over=0) if plan is not None else in_place
+
+        def activated(*inputs: np.ndarray) -> np.ndarray:
+            y = kernel(*inputs)
+            in_place(y)
+            return y
+
+        return activated
 
     def _changing(self, plan: Any, inputs: Sequence[np.ndarray]) -> Kernel:
         """With filter and vectors that may change."""
@@ -193,8 +220,10 @@ class _Conv:
         if library is None or spec is None or not (self.is_constant and spec.channels_last and self._fits(spec, inputs)):
             return None
         full = (Add(spec.dst_dims, channels_last_strides(spec.dst_dims)),) if steps.addend else ()
-        plan = convolutions.forward_plan(library, spec, FLOAT32 if steps.bias or steps.norm else None, (*full, *steps.eltwise()), True)
-        return plan and self._ready(plan, inputs)
+        plan = self._plan(library, spec, FLOAT32 if steps.bias or steps.norm else None, full, True)
+        if plan is None or not steps.is_apart or isinstance(plan, Winograd):
+            return plan and self._ready(plan, inputs)
+        return self._ready(plan, inputs)._replace(has_relu_apart=True) if steps.activation == b"Relu" else None
 
     def _ready(self, plan: Any, inputs: Sequence[np.ndarray]) -> Ready:
         filter, bias, steps = inputs[1], None, self.steps
@@ -216,7 +245,7 @@ class _Conv:
 
     def _constant(self, plan: Any, inputs: Sequence[np.ndarray]) -> Kernel:
         """With filter and vectors laid out once and for all."""
-        _, weights, vectors, kept = self._ready(plan, inputs)
+        _, weights, vectors, kept, _ = self._ready(plan, inputs)
         run, addend = plan.run_at, self.steps.addend
         if not addend:
             # `kept` is named so that it lives as long as the function.
@@ -230,9 +259,8 @@ class _Conv:
 
     def _weights(self, plan: convolutions.Forward | Winograd, filter: np.ndarray) -> Buffer:
         """The filter laid out; plans for other shapes that want the same layout share it."""
-        library, md = plan.main.library, plan.main.descriptor(1)
         for other, made in self._laid_out:
-            if library.md_equal(other.main.descriptor(1), md):
+            if plan.has_layout_of(other):
                 return made
         made = plan.weights.laid_out(filter)
         self._laid_out.append((plan, made))

@@ -107,14 +107,28 @@ def softmax(alg: int) -> Kernel:
             library = library_for(dtype)
             classes = x.shape[-1]
             plan = norm.softmax(library, norm.SoftmaxSpec(alg, x.size // classes, classes, dtype)) if library else None
-            return plan and (plan.run if alg != lib.SOFTMAX_LOG else _checked(plan.run, fallback))
+            return plan and (_checked if alg != lib.SOFTMAX_LOG else _checked_logarithms)(plan.run, fallback)
 
         return remembering(op, fallback, shape_1, prepare)
 
     return maker
 
 
-def _checked(log_softmax: Kernel, fallback: Kernel) -> Kernel:
+def _checked(softmax: Kernel, fallback: Kernel) -> Kernel:
+    """In a row with NaN or infinity oneDNN gives NaN there and 0 elsewhere; all of it shall be NaN, whose bits are above those of all numbers that there can be."""
+
+    def run(x: np.ndarray) -> Any:
+        y = softmax(x)
+        return y if y.view(_BITS[y.itemsize]).max() < _INFINITY[y.dtype] else fallback(x)
+
+    return run
+
+
+_BITS = {4: np.uint32, 2: np.uint16}
+_INFINITY = {dtype: int(np.array(np.inf, dtype).view(_BITS[dtype.itemsize])) for dtype in CODES}
+
+
+def _checked_logarithms(log_softmax: Kernel, fallback: Kernel) -> Kernel:
     """oneDNN's exponential makes infinity of NaN, so that all the logarithms of a row with a NaN are -infinity: the first of each row tells."""
 
     def run(x: np.ndarray) -> Any:

@@ -80,7 +80,7 @@ class Reordered:
     def laid_out(self, array: np.ndarray) -> Buffer:
         """A copy of the array in the primitive's layout."""
         if self.primitive is None:
-            return _copied(array)
+            return laid_aside(array)
         made = lasting_buffer(self.size)
         source = contiguous(array)
         self.primitive.run(address(source), made.address)
@@ -93,7 +93,8 @@ class Reordered:
         return self.constants.get(array, self.laid_out)
 
 
-def _copied(array: np.ndarray) -> Buffer:
+def laid_aside(array: np.ndarray) -> Buffer:
+    """A copy of an array that stays."""
     made = lasting_buffer(array.nbytes)
     made.array.view(array.dtype).reshape(array.shape)[...] = array
     return made

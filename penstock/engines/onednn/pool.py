@@ -147,9 +147,11 @@ class MaxBackward(_Plan):
         self.training = training
         self.kept = _kept_of(spec)
 
-    def run(self, x: np.ndarray, y: np.ndarray, dy: np.ndarray) -> np.ndarray:
+    def run(self, x: np.ndarray, y: np.ndarray, dy: np.ndarray, over: bool = False) -> np.ndarray:
+        """`over`: the result may be written over x, which nobody needs any more; it is read before, if at all."""
         dy = contiguous(dy)
-        dx = aligned_empty(self.src_shape, self.dtype)
+        is_free = over and x.flags.c_contiguous and x.flags.writeable
+        dx = x if is_free else aligned_empty(self.src_shape, self.dtype)
         workspace = self.kept.get(y)
         if workspace is not None:
             self.main.run(address(dy), workspace.address, address(dx))

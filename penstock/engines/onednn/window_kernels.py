@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -197,7 +198,9 @@ def pool_forward(alg: int) -> Kernel:
             plan = pool.forward(library, spec) if library and spec else None
             return plan and plan.run
 
-        return remembering(op, fallback, shape_1, prepare)
+        kernel = remembering(op, fallback, shape_1, prepare)
+        kernel.pooling = pooling  # type: ignore[attr-defined]
+        return kernel
 
     return maker
 
@@ -211,15 +214,19 @@ def max_pool_backward(op: Operation, fallback: Kernel) -> Kernel | None:
     def key_of(x: np.ndarray, y: np.ndarray, dy: np.ndarray) -> Any:
         return x.shape, y.shape, dy.shape
 
-    def prepare(x: np.ndarray, y: np.ndarray, dy: np.ndarray) -> Kernel | None:
+    def prepare(x: np.ndarray, y: np.ndarray, dy: np.ndarray, over: bool = False) -> Kernel | None:
         spec = pooling.spec(x.shape)
         if spec is None or not y.shape == dy.shape == spec.shape(spec.dst_dims):
             return None
         library = library_for(pooling.dtype)
         plan = pool.backward(library, spec) if library else None
-        return plan and plan.run
+        return plan and (functools.partial(plan.run, over=True) if over else plan.run)
 
-    return remembering(op, fallback, key_of, prepare)
+    kernel = remembering(op, fallback, key_of, prepare)
+    over_input = remembering(op, fallback, key_of, functools.partial(prepare, over=True))
+    # The maxima's places, and the gradients there, are read while results are written.
+    kernel.over = lambda i: over_input if i == 0 else kernel  # type: ignore[attr-defined]
+    return kernel
 
 
 def avg_pool_backward(op: Operation, fallback: Kernel) -> Kernel | None:

@@ -20,17 +20,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from penstock.engines.onednn.binding import is_constant
-from penstock.engines.onednn.chains import CONVOLUTIONS, MOVES, SWEEP, Chain, Link
+from penstock.engines.onednn.chains import CONVOLUTIONS, MOVES, OF_CONSTANT, POOLS, SWEEP, Chain, Link
 from penstock.engines.onednn.chains import Swept as Loops
 from penstock.engines.onednn.fused import Steps
 from penstock.engines.python import elementwise as runs
 from penstock.engines.python.elementwise import COLUMN, FULL, NUMBER, ROW, Fused, kind_of, operands_of, steps_in_run
-from penstock.engines.python.expressions import from_engine, is_pure, original, variables_read
+from penstock.engines.python.expressions import by_engine, is_pure, original, variables_read
 from penstock.engines.python.moves import INDICES, arrays_of, moves_of
 from penstock.engines.python.structure import Branch, Call, Loop
 from penstock.engines.python.sweeping import Swept
 from penstock.engines.python.tiles import rows_of
 from penstock.engines.python.walk import everything, reads
+from penstock.engines.turns import breathe
 from penstock.engines.xla.backend import is_deterministic
 from penstock.graph.ir import Operation, Tensor
 from penstock.ops import native
@@ -52,7 +53,9 @@ MOST_LATE = 1 << 16
 MOST_SWEPT = 1 << 15
 """Elements of arrays that one thread goes over at once."""
 MOST_CONVOLVED = 1 << 21
-"""Elements of a convolution's input and result; places for some of them stay from step to step."""
+"""Elements of a convolution's input and result, and a pool's; places for some of them stay from step to step."""
+MOST_IMAGES = 32
+"""Whose means over positions are computed one after the other."""
 LONGEST, MOST_REDUCTIONS = 24, 4
 """Nodes, and reductions among them, of one loop over elements."""
 _FLOAT32 = np.dtype(np.float32)
@@ -99,6 +102,7 @@ class _Finder:
             aside.clear()
 
         for statement in block:
+            breathe()
             is_one = self._fits(statement)
             waits = {t for s in aside for t in s.node.op.outputs}
             if is_one and (len(group) == MOST_NODES or any(self.root(t) in waits for t in statement.node.op.inputs)):
@@ -194,6 +198,11 @@ def _part(item: list[Any], root: Root, constant: Constant, inside: Collection[Te
             arrays = _arrays(op, root, constant)
             constants = [None if t in arrays else constant(t) for t in map(root, op.inputs)]
             return op.type, op, arrays, op.outputs, (item[0].fn.convolution, constants)
+        if op.type in POOLS:
+            return op.type, op, [root(op.inputs[0])], op.outputs, item[0].fn.pooling
+        if op.type in _MATRIX_PRODUCTS and is_constant(op.inputs[1]):
+            first, *others = map(root, op.inputs)
+            return OF_CONSTANT, op, [first], op.outputs, [*map(constant, others)]
         return op.type, op, _arrays(op, root, constant), op.outputs, _factor(op, root, constant)
     swept = _swept(item, root, constant, inside)
     return None if swept is None else (SWEEP, None, *swept)
@@ -272,7 +281,7 @@ def _arrays(op: Operation, root: Root, constant: Constant) -> list[Tensor]:
     if op.type in CONVOLUTIONS:
         addend = Steps.of(op).addend  # type: ignore[union-attr]
         return tensors[:1] if addend is None else [tensors[0], tensors[addend]]
-    return tensors[:1] if op.type == "Sum" else tensors
+    return tensors[:1] if op.type in ("Sum", "Mean") else tensors
 
 
 def _factor(op: Operation, root: Root, constant: Constant) -> Any:
@@ -330,7 +339,7 @@ def _is_link(node: Any, root: Root, constant: Constant) -> bool:
 
 def _fits_alone(c: _Candidate) -> bool:
     op = c.node.op
-    if {c.inputs[0].dtype.np, op.outputs[0].dtype.np} != {_FLOAT32} or not (original(c.node, may_read=True) or _is_engines(c.node)):
+    if {c.inputs[0].dtype.np, op.outputs[0].dtype.np} != {_FLOAT32} or not (original(c.node, may_read=True) or by_engine(c.node)):
         return False
     return _TESTS[op.type](c)
 
@@ -355,14 +364,11 @@ def _is_swept(node: Any, root: Root, constant: Constant) -> bool:
     return all(t.dims != () or constant(t) is not None for t in values)
 
 
-def _is_engines(node: Any) -> bool:
-    """Whether an engine computes the node, or is given the variables that it reads."""
-    return from_engine(node) or getattr(getattr(node.fn, "reads", (None,))[0], "engine", None) is not None
-
-
 def _is_product(c: _Candidate) -> bool:
     op = c.node.op
-    if not _is_engines(c.node) or is_constant(op.inputs[1]) or any(t.dtype.np != _FLOAT32 for t in c.inputs):
+    if not by_engine(c.node) or any(t.dtype.np != _FLOAT32 for t in c.inputs):
+        return False
+    if is_constant(op.inputs[1]) and any(value is None or not value.flags.c_contiguous for value in c.constants[1:]):
         return False
     if op.type == "_FusedMatMul":
         steps = Steps.of(op)
@@ -382,6 +388,21 @@ def _is_convolution(c: _Candidate) -> bool:
     if convolution is None or not convolution.is_constant or c.node.op.attrs["data_format"] != b"NHWC":
         return False
     return len(c.result) == 4 and all(math.prod(dims) <= MOST_CONVOLVED for dims in (c.shapes[0], c.result))
+
+
+def _is_pool(c: _Candidate) -> bool:
+    """Of images with channels last. A maximum whose gradient is asked for notes where it was, which a chain does not."""
+    op, pooling = c.node.op, getattr(c.node.fn, "pooling", None)
+    if pooling is None or op.attrs["data_format"] != b"NHWC" or any(reader.type == "MaxPoolGrad" for reader in op.outputs[0].consumers()):
+        return False
+    return all(math.prod(dims) <= MOST_CONVOLVED for dims in (c.shapes[0], c.result)) and pooling.spec(c.shapes[0]) is not None
+
+
+def _is_mean_of_positions(c: _Candidate) -> bool:
+    shape, axes = c.shapes[0], c.constants[1]
+    if len(shape) != 4 or shape[0] > MOST_IMAGES or axes is None or math.prod(shape) > MOST_CONVOLVED:
+        return False
+    return sorted(axis % 4 for axis in np.ravel(axes).tolist()) == [1, 2]
 
 
 def _is_product_columns(c: _Candidate) -> bool:
@@ -427,7 +448,8 @@ def _is_cross_entropy(c: _Candidate) -> bool:
 
 
 _MOVING = frozenset(INDICES)
-_PRODUCTS = ("_FusedMatMul", "MatMul", *CONVOLUTIONS)
+_MATRIX_PRODUCTS = ("_FusedMatMul", "MatMul")
+_PRODUCTS = (*_MATRIX_PRODUCTS, *CONVOLUTIONS)
 _TESTS: dict[str, Callable[[_Candidate], bool]] = {
     "_FusedMatMul": _is_product,
     "MatMul": _is_product,
@@ -440,5 +462,7 @@ _TESTS: dict[str, Callable[[_Candidate], bool]] = {
     "BiasAddGrad": _is_sum_of_rows,
     "Mul": _is_scaled,
     "SparseSoftmaxCrossEntropyWithLogits": _is_cross_entropy,
+    "Mean": _is_mean_of_positions,
     **dict.fromkeys(CONVOLUTIONS, _is_convolution),
+    **dict.fromkeys(POOLS, _is_pool),
 }

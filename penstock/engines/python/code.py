@@ -8,6 +8,7 @@ from collections.abc import Callable
 from types import CodeType, TracebackType
 from typing import Any, NamedTuple
 
+from penstock.engines.turns import breathe
 from penstock.graph.ir import Operation
 from penstock.ops.interrupts import deliver
 
@@ -78,7 +79,11 @@ def _not_compiled(*args: Any) -> tuple:
 def compile_pieces(lines: list[str], filename: str) -> list[CodeType]:
     """Compiles function by function, each at its own line: one big compilation would hold the interpreter for long."""
     starts = [i for i, line in enumerate(lines) if line.startswith("def ")]
-    return [_moved(compile("\n".join(lines[a:b]) + "\n", filename, "exec"), a) for a, b in itertools.pairwise([*starts, len(lines)])]
+    found = []
+    for a, b in itertools.pairwise([*starts, len(lines)]):
+        found.append(_moved(compile("\n".join(lines[a:b]) + "\n", filename, "exec"), a))
+        breathe()
+    return found
 
 
 def _moved(code: CodeType, lines: int) -> CodeType:

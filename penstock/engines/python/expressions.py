@@ -68,21 +68,21 @@ def makes_new(node: Any) -> bool:
     """Whether a node's result shares memory with nothing, and the node keeps nothing of its inputs."""
     if ufunc_of(node) is not None:
         return True
-    return ((node.op.type in _FRESH or node.op.type in _RANDOM) and original(node)) or (node.op.type in _FRESH_FROM_ENGINE and from_engine(node))
+    return ((node.op.type in _FRESH or node.op.type in _RANDOM) and original(node)) or (node.op.type in _FRESH_FROM_ENGINE and by_engine(node))
 
 
 def new_results(node: Any) -> list[Tensor]:
     """The results of a node that share memory with nothing."""
     if makes_new(node):
         return node.op.outputs if node.plain else []
-    return node.op.outputs[:1] if node.op.type in _BATCH_NORMS and from_engine(node) else []
+    return node.op.outputs[:1] if node.op.type in _BATCH_NORMS and by_engine(node) else []
 
 
 def kept_inputs(node: Any) -> Sequence[Tensor]:
     """The inputs that a node may keep, or give on, or give a view of."""
     if makes_new(node) or (node.op.type in _LOOKS and original(node)):
         return ()
-    if from_engine(node):
+    if by_engine(node):
         if node.op.type in ("MaxPool", "_MklNativeConv2DBackpropFilterWithBias", "_LayerNorm", "_LayerNormGrad", "_LSTMTraining", "_LSTMTrainingGrad"):  # the first remembers its result, for the gradient
             return ()
         if node.op.type in _BATCH_NORMS:
@@ -317,3 +317,8 @@ def original(node: Any, may_read: bool = False) -> bool:
 def from_engine(node: Any) -> bool:
     """Whether the node runs a faster kernel that an engine has offered, with nothing around it."""
     return getattr(node.fn, "engine", None) is not None
+
+
+def by_engine(node: Any) -> bool:
+    """As `from_engine`; what is around the kernel may read variables for it."""
+    return from_engine(node) or getattr(getattr(node.fn, "reads", (None,))[0], "engine", None) is not None

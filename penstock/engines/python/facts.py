@@ -17,7 +17,7 @@ from penstock.engines.python.expressions import derives_shape, kept_inputs, need
 from penstock.engines.python.handles import Handles
 from penstock.engines.python.products import Products
 from penstock.engines.python.structure import Assign, Call, Loop
-from penstock.graph.ir import Operation, Tensor
+from penstock.graph.ir import Dims, Operation, Tensor
 from penstock.graph.shape_inference import inferred_dims
 from penstock.shapes import is_fully_defined
 
@@ -69,7 +69,7 @@ def find_sure(
         def holds(tensor: Tensor, sure: set[Tensor] = sure) -> bool:
             # A tensor that only has another name may have been given a shape of its own.
             source = root(tensor)
-            return source in sure and (source is tensor or source.dims == tensor.dims)
+            return source in sure and (source is tensor or _implies(source.dims, tensor.dims))
 
         for _, statement in statements:
             if isinstance(statement, Call):
@@ -79,7 +79,7 @@ def find_sure(
                     sure.update(op.outputs)
                 elif kind in _SAME:
                     if holds(op.inputs[0]):
-                        sure.update(t for t in op.outputs if t.dims == op.inputs[0].dims)
+                        sure.update(t for t in op.outputs if _implies(op.inputs[0].dims, t.dims))
                 elif kind == "StackPopV2" and op in stacks:
                     if root(op.inputs[0]) not in vague:
                         sure.update(op.outputs)
@@ -100,7 +100,7 @@ def find_sure(
             elif isinstance(statement, Assign):
                 op = statement.node.op
                 value = root(op.inputs[statement.index])
-                ends[op] = ends.get(op, 0) + (value in sure and value.dims == op.outputs[0].dims)
+                ends[op] = ends.get(op, 0) + (value in sure and _implies(value.dims, op.outputs[0].dims))
                 if ends[op] == len(op.inputs):
                     sure.add(op.outputs[0])
             elif isinstance(statement, Products):
@@ -113,15 +113,22 @@ def find_sure(
             elif isinstance(statement, Loop):
                 for merge, first, again in statement.carried:
                     tensor = merge.op.outputs[0]
-                    if tensor not in changing and root(first) in sure and tensor.dims == root(first).dims:
+                    if tensor not in changing and root(first) in sure and _implies(root(first).dims, tensor.dims):
                         sure.add(tensor)
                         carried.append((tensor, root(again)))
-        wrong = {tensor for tensor, again in carried if again is not tensor and (again not in sure or again.dims != tensor.dims)}
+        wrong = {tensor for tensor, again in carried if again is not tensor and (again not in sure or not _implies(again.dims, tensor.dims))}
         late = any(not elements.is_sure(op) for op in read)  # something else was written later
         uneven = elements.vague if late else uneven
         if not wrong and not late:
             return sure
         changing |= wrong
+
+
+def _implies(dims: Dims, other: Dims) -> bool:
+    """Whether what has the static shape `dims` has the shape `other` too, which may say less."""
+    if dims == other or other is None:
+        return True
+    return dims is not None and len(dims) == len(other) and all(b is None or a == b for a, b in zip(dims, other))
 
 
 def _derived(op: Operation) -> list[Tensor]:

@@ -22,6 +22,8 @@ from penstock.ops.kernels.slices import slice_index
 
 MOST_MOVED = 1 << 15
 """Elements of an array that is cheap to copy."""
+MOST_JOINED = 1 << 20
+"""Elements of arrays that are copied anyway."""
 _MASKS = ("begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask", "shrink_axis_mask")
 
 
@@ -45,7 +47,8 @@ def moves_of(node: Any, shapes: Sequence[tuple[int, ...]], constants: Sequence[A
     """The moves that make up a node whose inputs and outputs have these shapes and constant values; None if it is something else."""
     op: Operation = node.op
     find = INDICES.get(op.type)
-    if find is None or not original(node) or any(math.prod(s) > MOST_MOVED for s in shapes):
+    joins = op.type in ("ConcatV2", "Pack")
+    if find is None or not original(node) or any(math.prod(s) > (MOST_JOINED if joins else MOST_MOVED) for s in shapes):
         return None
     if op.type == "Reshape" and len(needed_inputs(node)) > 1:  # to a shape that may not fit
         return None
@@ -55,7 +58,6 @@ def moves_of(node: Any, shapes: Sequence[tuple[int, ...]], constants: Sequence[A
     indices = find(op, shapes[:n], constants)
     if indices is None:
         return None
-    joins = op.type in ("ConcatV2", "Pack")
     whole = np.empty(shapes[n] if joins else shapes[1 if op.type == "Split" else 0], np.float32)
     start = whole.__array_interface__["data"][0]
     moves = []

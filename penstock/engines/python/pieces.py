@@ -26,11 +26,16 @@ from penstock.shapes import is_fully_defined
 
 _CONSTANTS = ("Const", "HostConst")
 _BOUNDS: dict[str, tuple[int, ...]] = {"Split": (0,), "Slice": (1, 2), "ConcatV2": (-1,), "StridedSlice": (1, 2, 3), "ExpandDims": (1,)}
-_SHAPING = _BOUNDS | {"ArgMax": (1,), "ArgMin": (1,), "GatherV2": (2,), "OneHot": (1,), "Pad": (1,), "PadV2": (1,), "SplitV": (1, 2), "Tile": (1,)}
+_SHAPING = _BOUNDS | {
+    "All": (1,), "Any": (1,), "ArgMax": (1,), "ArgMin": (1,), "GatherV2": (2,), "OneHot": (1,), "Pad": (1,), "PadV2": (1,), "ScatterNd": (2,), "SplitV": (1, 2), "StridedSliceGrad": (0,), "Tile": (1,), "TopKV2": (1,),
+    "UnsortedSegmentSum": (2,),
+}  # fmt: skip
 """The inputs that must be constants for a node's shape to follow from those of its other inputs."""
 _DERIVED = frozenset((
     "AddN", "AddV2", "Unpack", "_MatMulColumns", "_SumOfProducts", "_SumOfProductsAndRows", "Softmax", "LogSoftmax", "SoftmaxCrossEntropyWithLogits", "SparseSoftmaxCrossEntropyWithLogits",
     "Elu", "EluGrad", "ClipByValue", "L2Loss", "Pack", "ReciprocalGrad", "Rsqrt", "RsqrtGrad", "Select", "Selu", "SeluGrad", "Softplus", "SoftplusGrad", "SqrtGrad", "SquaredDifference", "Squeeze",
+    "Cholesky", "ComplexAbs", "ConcatOffset", "Cumprod", "Cumsum", "Einsum", "Equal", "FloorDiv", "FloorMod", "GatherNd", "InTopKV2", "MatrixBandPart", "MatrixDeterminant", "MatrixInverse", "MatrixSolve",
+    "MatrixTriangularSolve", "MaxPool", "MaxPoolGrad", "NotEqual", "RealDiv", "Reciprocal", "ReverseSequence", "ReverseV2", "Roll", "Size",
 ))  # fmt: skip
 _MASKS = ("begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask", "shrink_axis_mask")
 _MOST_SUMMANDS = 3
@@ -48,7 +53,7 @@ def derives_shape(op: Operation) -> bool:
     """Whether the static shapes of the results follow from those of the inputs and from constants."""
     if op.type in _SHAPING:
         return all(op.inputs[i].op.type in _CONSTANTS for i in _SHAPING[op.type])
-    return op.type in _DERIVED
+    return op.type in _DERIVED and op.attrs.get("incompatible_shape_error", True)  # Equal may give a single answer for shapes that do not fit
 
 
 def piece(op: Operation, inputs: Sequence[str], name_of: Callable[[Any, str], str], known: dict[str, Any]) -> str | None:

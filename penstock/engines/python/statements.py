@@ -28,6 +28,7 @@ from penstock.engines.python.structure import Assign, Branch, Call, Loop, Offloa
 from penstock.engines.python.tiles import write_tile
 from penstock.engines.python.updating import Updating, numbers_of
 from penstock.engines.python.walk import everything, makes, reads
+from penstock.engines.turns import breathe
 from penstock.graph.ir import Operation, Tensor
 from penstock.ops.training import together
 
@@ -60,6 +61,7 @@ class Statements(Scope):
             else:
                 self._loop(statement, here, indent)
             self._drop(self._let_go(here), indent)
+            breathe()
         if start == stop:
             self._line(indent, "pass")
         for key in [key for key in self.spares if key[2] == path]:

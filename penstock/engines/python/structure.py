@@ -17,6 +17,7 @@ import heapq
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from penstock.engines.turns import breathe
 from penstock.graph.ir import Operation, Tensor
 
 Decision = tuple[Tensor, bool]
@@ -154,6 +155,7 @@ class _Reader:
     def read(self) -> Structured:
         for i, node in enumerate(self.nodes):
             self._node(node, i)
+            breathe()
         for frame in reversed(list(self.frames.values())):  # inner loops first
             self._check(frame)
         block = self._block(_sorted(self.root.items), ())

@@ -11,6 +11,7 @@ from typing import Any
 
 from penstock.engines.python.expressions import needed_inputs
 from penstock.engines.python.structure import Assign, Branch, Call, Loop
+from penstock.engines.turns import breathe
 from penstock.graph.ir import Operation, Tensor
 
 
@@ -48,6 +49,7 @@ def everything(block: list) -> Iterator[Any]:
     """All statements of a block, those inside of others too."""
     for statement in block:
         yield statement
+        breathe()
         if statement.__class__ is not Call:
             for inner in subblocks(statement):
                 yield from everything(inner)
@@ -58,6 +60,7 @@ def paths(block: list, path: tuple[int, ...] = ()) -> Iterator[tuple[tuple[int, 
     for i, statement in enumerate(block):
         here = (*path, i)
         yield here, statement
+        breathe()
         if statement.__class__ is not Call:
             for k, sub in enumerate(subblocks(statement)):
                 yield from paths(sub, (*here, k))

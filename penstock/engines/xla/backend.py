@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from penstock.engines.onednn import crowd
-from penstock.engines.turns import beside
+from penstock.engines.turns import beside, importing
 from penstock.engines.xla import apart
 from penstock.ops.interrupts import Uninterrupted
 from penstock.ops.kernels.threads import is_deterministic as is_deterministic
@@ -71,11 +71,11 @@ def fits() -> bool:
 def start() -> Any:
     """The jax module, ready: rules registered, cache on disk set up, threads counted."""
     global _started, _pool
-    with Uninterrupted():
+    with Uninterrupted(), importing():
         import jax
 
     if not _started:
-        with Uninterrupted():  # nothing of it can begin twice
+        with Uninterrupted(), importing():  # nothing of it can begin twice
             _started = True
             import penstock.engines.xla.rules  # noqa: F401  (registers them)
 

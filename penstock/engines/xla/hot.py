@@ -15,6 +15,7 @@ import numpy as np
 
 from penstock.engines.xla import backend
 from penstock.engines.xla.device import ALONE, ALONE_IN_A_LIST, Changed, DeviceProgram, Plan, Seen, in_one_go
+from penstock.engines.xla.match import Match, begin
 from penstock.engines.xla.pace import TooLong, run
 from penstock.engines.xla.program import MOST_SHAPES, Compiled, Given, Program
 from penstock.engines.xla.streams import Reserved
@@ -41,53 +42,36 @@ class Doubt(Changed, RuntimeError):
     """A program found that it had no room for what it computed. Nothing has been changed."""
 
 
-class Contest:
+class Contest(Match):
     """Two forms of one segment for one combination of shapes. `choice` is None until one has won.
 
-    Times are the best of a few steps, taken within a moment in which the machine may have been busy with something else. So a result that is
-    close is looked at again later, and the middle one of three looks stays. What the parts of a
-    step do to each other shows in whole steps only, which have the last word (`runtime.executor.compiled.Final`).
+    What the parts of a step do to each other shows in whole steps only, which have the last word (`runtime.executor.compiled.Final`).
     """
 
-    __slots__ = ("choice", "form", "plan", "python", "ratios", "rest", "turn", "xla")
-    LOOKS = 3
-    RESTS = (200, 2000)
-    """Steps between the looks."""
+    __slots__ = ("choice", "form", "plan")
 
-    def __init__(self) -> None:
+    def __init__(self, block: int = 2) -> None:
+        super().__init__(block)
         self.choice: str | None = None
         self.form: Compiled | None = None
         self.plan: Plan | None = None
-        self.turn = 0
-        self.python = self.xla = float("inf")
-        self.ratios: list[float] = []
-        self.rest = 0
-        """Steps until the next look; counted down by those who run them, so that 0 and less is never."""
 
-    def is_over(self, trials: int) -> bool:
-        """Whether there have been enough turns: more if XLA's form is only a little behind, which gets better with the first steps."""
-        return self.turn >= 2 * trials and (not self.python <= self.xla < 1.5 * self.python or self.turn >= 4 * trials)
-
-    def decide(self, program: Program) -> None:
+    def decide(self, program: Program, trials: int) -> None:
         """The faster form wins."""
-        self.ratios.append(self.xla / self.python)
-        n = len(self.ratios)
-        ordered = sorted(self.ratios)
-        self.choice = _XLA if ordered[(n - 1) // 2] + ordered[n // 2] < 2 else _HOST
-        self.rest = self.RESTS[n - 1] if n < self.LOOKS and 0.5 < self.ratios[-1] < 2 else 0
-        backend.log.debug("%s: Python %.0f us, XLA %.0f us", program.describe(), self.python / 1e3, self.xla / 1e3)
+        times = self.times(trials)
+        self.choice = _XLA if self.is_won(trials) else _HOST
+        backend.log.debug("%s: Python %.0f us, XLA %.0f us; %s", program.describe(), *(ns / 1e3 for ns in times), self.choice)
 
     def reopen(self) -> None:
         """Another look, unless something has gone wrong with XLA's form meanwhile."""
-        if self.choice is not None and self.form is not None and self.ratios:
+        if self.choice is not None and self.form is not None and self.scores:
             self.choice = None
-            self.turn = 0
-            self.python = self.xla = float("inf")
+            self.begin_look()
 
     def give_up(self) -> None:
         """Python computes from now on."""
         self.choice = _HOST
-        self.ratios.clear()
+        self.scores.clear()
         self.rest = 0
 
     def compile(self, program: Program, key: Any, given: Given) -> None:
@@ -109,9 +93,10 @@ class Contest:
 class Contests(dict[Any, Contest]):
     """The contests of a program, by the key of its forms. With `eager`, XLA is compiled at once and wins if it can."""
 
-    def __init__(self, eager: bool, has_loops: bool = False) -> None:
+    def __init__(self, eager: bool, has_loops: bool = False, block: int = 2) -> None:
         super().__init__()
         self.eager = eager
+        self.block = block  # steps of one form in a row while both are on trial
         self.varying = Varying(has_loops)
         self.met: set[Any] = set()  # keys that came once
         self.waits = 0  # how often a program for many sizes was not begun because of another one
@@ -131,11 +116,11 @@ class Contests(dict[Any, Contest]):
         padding = self.varying.padding(shapes)
         if padding is not None:
             other = self._for_many(program, padding, shapes, rest, given)
-            if other.choice is not _HOST or other.ratios:  # else it could not be compiled, or had doubts
+            if other.choice is not _HOST or other.scores:  # else it could not be compiled, or had doubts
                 return other
         elif contest is None and not self.eager and key not in self.met and len(self.met) < MOST_MET:
             self.met.add(key)
-            return Contest()  # Python computes: shapes that do not come again are not worth a program
+            return Contest(self.block)  # Python computes: shapes that do not come again are not worth a program
         return contest or self.begin(program, key, given)
 
     def _for_many(self, program: Program, padding: Padding, shapes: list[tuple[int, ...]], rest: tuple, given: Given) -> Contest:
@@ -161,7 +146,7 @@ class Contests(dict[Any, Contest]):
 
     def begin(self, program: Program, key: Any, given: Given) -> Contest:
         """The contest for shapes that have not been there yet."""
-        contest = Contest()
+        contest = Contest(self.block)
         is_resting = time.perf_counter_ns() < _rested_at if given.padding is None else self._is_trying()
         if self and not self.eager and (is_resting or not backend.is_idle()):
             return contest  # Python computes, and the next step with such shapes asks again
@@ -288,16 +273,12 @@ class HotProgram(Program):
         return done[0]
 
     def _trial(self, contest: Contest, ctx: Any, stop: Any, inputs: tuple, values: list[Any]) -> tuple:
-        start = time.perf_counter_ns()
-        if contest.turn & 1:
-            result = self._through_xla(contest.form, values, stop)
-            contest.xla = min(contest.xla, time.perf_counter_ns() - start)
-        else:
-            result = self.host(ctx, stop, *inputs)
-            contest.python = min(contest.python, time.perf_counter_ns() - start)
-        contest.turn += 1
-        if contest.is_over(self.TRIALS):
-            contest.decide(self)
+        is_xla = contest.is_xlas_turn
+        begun = begin()
+        result = self._through_xla(contest.form, values, stop) if is_xla else self.host(ctx, stop, *inputs)
+        contest.add(is_xla, begun)
+        if contest.choice is None and contest.is_over(self.TRIALS):
+            contest.decide(self, self.TRIALS)
         return result
 
 
@@ -306,7 +287,8 @@ class HotStateProgram(DeviceProgram):
     updates in place, until somebody else asks for one (`HeldRef`)."""
 
     reports = True
-    TRIALS = 8
+    TRIALS, BLOCK = 9, 4
+    """Steps of each form that count, and those in a row of one: whichever takes over the variables pays for it."""
     is_settled = False
     standing = None
     """It is the whole step, and needs no final: see `_lost`."""
@@ -319,7 +301,7 @@ class HotStateProgram(DeviceProgram):
 
     def __init__(self, *args: Any, eager: bool = False) -> None:
         super().__init__(*args)
-        self.contests = Contests(eager, self.has_loops)
+        self.contests = Contests(eager, self.has_loops, self.BLOCK)
 
     def __call__(self, ctx: Any, stop: Any, *inputs: Any) -> tuple:
         contest = self._watched
@@ -337,14 +319,14 @@ class HotStateProgram(DeviceProgram):
                 and [v.shape for v in values] == last.shapes
                 and (not last.form.checks or _in_range(last.form.checks, inputs))
             ):
-                start = 0 if contest is None else time.perf_counter_ns()
+                begun = None if contest is None else begin()
                 try:
                     results = self._run(last, values, stop)
                 except (Changed, TypeError):
                     self._last = None
                 else:
-                    if contest is not None:
-                        self._timed(contest, time.perf_counter_ns() - start)
+                    if contest is not None and begun is not None:
+                        self._timed(contest, True, begun)
                     return results
         lost = self._lost
         if lost is not None and lost[0] == ctx.resources.version and [getattr(v, "shape", None) for v in inputs] == lost[1]:
@@ -356,11 +338,6 @@ class HotStateProgram(DeviceProgram):
         if contest is None or contest.form is None:
             contest = self.contests.find(self, seen.key, seen.key[1:], seen.given)
         form = contest.form
-        if form is None and contest.choice is None:  # being compiled: the more steps are timed, the better Python's time is known
-            start = time.perf_counter_ns()
-            results = self.host(ctx, stop, *inputs)
-            contest.python = min(contest.python, time.perf_counter_ns() - start)
-            return results
         if contest.choice is _HOST:
             self._lost = (ctx.resources.version, [getattr(v, "shape", None) for v in inputs])
         if contest.choice is _HOST or form is None or (form.checks and not _in_range(form.checks, inputs)):
@@ -388,34 +365,31 @@ class HotStateProgram(DeviceProgram):
         return cut(results, form.cuts, len(self.outputs), form.padding, values) if form.cuts else results
 
     def _trial(self, contest: Contest, plan: Plan, ctx: Any, stop: Any, inputs: tuple) -> tuple:
-        if contest.turn < self.TRIALS and not backend.is_idle():  # the compiler takes a core from Python's form
+        if not contest.turn and not backend.is_idle():  # the compiler takes a core from Python's form
             return self.host(ctx, stop, *inputs)
-        # One form after the other, not in turns: whichever takes over the variables pays for it once.
-        start = time.perf_counter_ns()
-        if contest.turn < self.TRIALS:
-            if not contest.turn and plan.form.padding is not None:
-                contest.python = float("inf")  # of the same number of steps as XLA's time: sizes differ
-            contest.turn += 1
+        is_xla = contest.is_xlas_turn
+        begun = begin()
+        if is_xla:
+            try:
+                results = self._run(plan, [inputs[i] for i in plan.plain], stop)
+            except (Changed, TypeError):
+                return self.host(ctx, stop, *inputs)
+            self._last = plan
+            self._watched = contest
+        else:
             results = self.host(ctx, stop, *inputs)
-            contest.python = min(contest.python, time.perf_counter_ns() - start)
-            return results
-        try:
-            results = self._run(plan, [inputs[i] for i in plan.plain], stop)
-        except (Changed, TypeError):
-            return self.host(ctx, stop, *inputs)
-        self._last = plan
-        self._watched = contest
-        self._timed(contest, time.perf_counter_ns() - start)
+        self._timed(contest, is_xla, begun)
         return results
 
-    def _timed(self, contest: Contest, taken: int) -> None:
-        contest.turn += 1
-        contest.xla = min(contest.xla, taken)
-        if contest.is_over(self.TRIALS):
-            contest.decide(self)
-            self._watched = contest if contest.rest else None
+    def _timed(self, contest: Contest, is_xla: bool, begun: tuple[int, int]) -> None:
+        contest.add(is_xla, begun)
+        if contest.choice is None and contest.is_over(self.TRIALS):
+            contest.decide(self, self.TRIALS)
+            self._watched = contest if contest.rest > 0 else None
             if contest.choice is _HOST:
                 self._last = None
+        elif not contest.is_xlas_turn:
+            self._last = self._watched = None
 
     def _know_more(self, given: Given) -> bool:
         return False

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import math
 import operator
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -36,6 +36,7 @@ from penstock.engines.xla.loops import (
     while_loop,
     work_of,
 )
+from penstock.engines.xla.reporting import DOUBTFUL, HARMLESS, INDEXED, VECTORS
 from penstock.engines.xla.rule import (
     DOUBTS,
     Dynamic,
@@ -44,7 +45,6 @@ from penstock.engines.xla.rule import (
     find_rule,
     jnp,
     lax,
-    static,
     static_ints,
     within,
 )
@@ -72,36 +72,6 @@ class CannotLower(Exception):
 
 STREAMS = frozenset(("RandomUniform", "RandomStandardNormal", "TruncatedNormal", "RandomUniformInt"))
 """Ops that go on with a stream of random numbers from step to step: where they are in it is an argument of the program."""
-
-
-INDEXED: dict[str, tuple[int, int | None, Callable[[list[Any], dict[str, Any]], int]]] = {
-    "SparseSoftmaxCrossEntropyWithLogits": (1, 0, lambda args, attrs: _sizes(args[0])[-1]),
-    "Gather": (1, 0, lambda args, attrs: args[0].shape[0]),
-    "GatherV2": (1, 0, lambda args, attrs: args[0].shape[int(static(args[2]))]),
-    "ResourceGather": (1, 0, lambda args, attrs: args[0].shape[attrs.get("batch_dims", 0)]),
-    **dict.fromkeys((f"UnsortedSegment{how}" for how in ("Sum", "Prod", "Max", "Min")), (1, None, lambda args, attrs: int(static(args[2])))),
-}
-"""Ops whose kernel reports an index out of range: which argument has the indices, the least one (None: any), and what bounds them. If the indices come from
-outside, they are looked at before the program starts; if not, it finds out itself, and a wrong one is a reason to doubt its results."""
-
-VECTORS: dict[str, tuple[int, Callable[[list[Any]], Sequence[int]]]] = {
-    "GatherNd": (1, lambda args: args[0].shape),
-    "ScatterNd": (0, lambda args: static_ints(args[2])),
-    **dict.fromkeys((f"TensorScatter{how}" for how in ("Update", "Add", "Sub", "Min", "Max")), (1, lambda args: args[0].shape)),
-}
-"""The same with vectors of indices: which argument has them, and the sizes that bound each place of a vector."""
-
-HARMLESS: dict[str, Callable[[Any], Any]] = {
-    **dict.fromkeys(("Div", "TruncateDiv", "FloorDiv", "FloorMod", "Mod", "TruncateMod"), lambda y: y != 0),
-    "Pow": lambda y: y >= 0,
-}
-"""Ops whose kernel complains about the second operand only: what is all right with it."""
-
-REPORTING = frozenset((*INDEXED, *VECTORS, *HARMLESS))
-"""Ops that may have bad data to report, which a program finds out for itself."""
-
-DOUBTFUL = frozenset((*REPORTING, "Slice", "StridedSlice", "StridedSliceGrad", "TensorStridedSliceUpdate", "TensorArrayV3"))
-"""Ops that may be a reason for doubt inside of control flow."""
 
 
 class Counting:
@@ -572,10 +542,6 @@ def merged(statement: Branch) -> list[Tensor]:
     """What both sides of a branch give a value to."""
     yes = {s.node.op for s in statement.yes if isinstance(s, Assign)}
     return [t for s in statement.no if isinstance(s, Assign) and s.node.op in yes for t in s.node.op.outputs]
-
-
-def _sizes(value: Any) -> tuple[int, ...]:
-    return value.value.shape if isinstance(value, Padded) else value.shape
 
 
 def _any(doubts: list[Any] | None) -> Any:

@@ -21,6 +21,7 @@ from penstock.engines.xla.segments import (
     Segment,
     StatePolicy,
     find_segments,
+    may_be_worth_it,
     touches_variable,
 )
 from penstock.graph.ir import Tensor
@@ -66,12 +67,15 @@ class CpuOffload(_XlaOffload):
     """Hot regions of a CPU."""
 
     def __init__(self, eager: bool = False) -> None:
-        super().__init__(CpuPolicy())
+        self._cpu = CpuPolicy()
+        super().__init__(self._cpu)
         self.eager = eager
         if eager:
             self.policy.smallest = 1
 
     def split(self, block: list, root: Callable[[Tensor], Tensor], constants: dict[Tensor, Any], results: list[Tensor]) -> list:
+        if not self.eager and not may_be_worth_it(block, self._cpu):
+            return block
         backend.start()
         if any(_uses_variable(s) for s in block) and not any(_is_joined(s) for s in block):
             policy = StatePolicy()

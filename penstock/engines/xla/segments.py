@@ -15,7 +15,8 @@ from penstock.engines.python.arrays import NEW, find_arrays
 from penstock.engines.python.stacks import find_stacks
 from penstock.engines.python.structure import Assign, Branch, Call, Loop
 from penstock.engines.python.walk import everything, makes, paths, reads, subblocks
-from penstock.engines.xla.lower import PASSES_VARS, REPORTING, STREAMS, merged
+from penstock.engines.xla.lower import PASSES_VARS, STREAMS, merged
+from penstock.engines.xla.reporting import REPORTING
 from penstock.engines.xla.rule import find_rule
 from penstock.engines.xla.streams import state_of
 from penstock.graph.ir import Operation, Tensor
@@ -80,7 +81,7 @@ class CpuPolicy(Policy):
     part = 1000
     piece = 100
     small_array = 1 << 15
-    small_flops = 1 << 18
+    small_flops = 1 << 21
 
     def takes(self, node: Any) -> bool:
         op: Operation = node.op
@@ -97,12 +98,19 @@ class CpuPolicy(Policy):
         return not rule.heavy or self._is_small_product(op)
 
     def _is_small_product(self, op: Operation) -> bool:
-        if op.type != "MatMul" or any(t.dims is None or None in t.dims for t in op.inputs):
+        if op.type not in _PRODUCTS or any(t.dims is None or None in t.dims for t in op.inputs):
             return False
-        return _size(op.inputs[0]) * _size(op.inputs[1]) <= self.small_flops * max(1, _size(op.outputs[0]) // 64)
+        return _flops(op) <= self.small_flops
 
     def worth(self, statements: list) -> bool:
         return any(isinstance(s, Loop) for s in statements) or sum(len(nodes_of(s)) for s in statements) >= self.smallest
+
+    def may_take(self, node: Any) -> bool:
+        """Whether it could be that it `takes` the node, as far as can be told without the rules."""
+        op: Operation = node.op
+        if op in self.excluded or (op.op_def.stateful and op.type not in STREAMS) or node.refs or touches_variable(op):
+            return False
+        return not _is_convolution(op) and all(_size(t) <= self.small_array and _is_numeric(t) for t in (*op.inputs, *op.outputs))
 
 
 class StatePolicy(Policy):
@@ -126,15 +134,14 @@ class StatePolicy(Policy):
         tensors = (*op.inputs, *op.outputs)
         if any(_size(t) > self.largest_array or not (_is_numeric(t) or t.dtype is resource) for t in tensors):
             return False
-        return not rule.heavy or (op.type in _PRODUCTS and self._flops(op) <= self.largest_flops)
+        return not rule.heavy or (op.type in _PRODUCTS and _flops(op) <= self.largest_flops)
 
-    def _flops(self, op: Operation) -> int:
-        """Of a product, if sizes that are not known are 1: when the step runs, its time decides."""
-        a, out = (t.dims for t in (op.inputs[0], op.outputs[0]))
-        if a is None or out is None or len(a) < 2:
-            return 0
-        is_across = op.attrs.get("transpose_a") or op.attrs.get("adj_x")
-        return 2 * math.prod(n or 1 for n in out) * (a[-2 if is_across else -1] or 1)
+    def may_take(self, node: Any) -> bool:
+        """Whether it could be that it `takes` the node, as far as can be told without the rules."""
+        op: Operation = node.op
+        if _is_convolution(op) or (op.type in _PRODUCTS and _flops(op) > self.largest_flops):
+            return False
+        return all(_size(t) <= self.largest_array for t in (*op.inputs, *op.outputs))
 
     def is_whole(self, block: list) -> bool:
         """Whether a block with segments is one program and nothing but handles beside it."""
@@ -143,6 +150,28 @@ class StatePolicy(Policy):
 
 
 _PRODUCTS = ("MatMul", "BatchMatMulV2", "_FusedMatMul")
+
+
+def _flops(op: Operation) -> int:
+    """Of a product, if sizes that are not known are 1: when the step runs, its time decides."""
+    a, out = (t.dims for t in (op.inputs[0], op.outputs[0]))
+    if a is None or out is None or len(a) < 2:
+        return 0
+    is_across = op.attrs.get("transpose_a") or op.attrs.get("adj_x")
+    return 2 * math.prod(n or 1 for n in out) * (a[-2 if is_across else -1] or 1)
+
+
+def _is_convolution(op: Operation) -> bool:
+    return "Conv2D" in op.type or "Conv3D" in op.type
+
+
+def may_be_worth_it(block: list, cpu: CpuPolicy) -> bool:
+    """Whether XLA could get anything of a block on a CPU, as far as can be told without its rules: to load JAX for them takes seconds in which steps have half of the
+    interpreter's time, and convolutional networks have nothing to gain."""
+    if any(isinstance(s, Loop) for s in everything(block)):
+        return True
+    nodes = [s.node for s in everything(block) if isinstance(s, Call)]
+    return sum(map(cpu.may_take, nodes)) >= cpu.smallest or all(map(StatePolicy().may_take, nodes))
 
 
 def is_stream(node: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Boxes of images: crops, non-maximum suppression, drawing. A box is (y1, x1, y2, x2), in images relative to height - 1 and width - 1."""
+"""Boxes of images: crops and non-maximum suppression. A box is (y1, x1, y2, x2), in images relative to height - 1 and width - 1."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from penstock.errors import InvalidArgumentError, OutOfRangeError
+from penstock.ops.kernels import ties
 from penstock.ops.kernels.rows import scatter_rows
 from penstock.ops.kernels.threads import parallel_for, serial
 from penstock.ops.kernels.window import show
@@ -303,12 +304,14 @@ def _ranked(scores: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, Any]:
 
 
 def suppress(scores: np.ndarray, near: Near, limit: int, threshold: float, score_threshold: float) -> np.ndarray:
-    """The indices of the boxes to keep, best first.
+    """The indices of the boxes to keep, best first."""
+    return _suppress_in_order(_candidates(scores, score_threshold), near, limit, threshold)
 
-    Candidates are taken a block at a time: one table says which of the boxes kept before come too near to them, another
+
+def _suppress_in_order(order: np.ndarray, near: Near, limit: int, threshold: float) -> np.ndarray:
+    """Candidates are taken a block at a time: one table says which of the boxes kept before come too near to them, another
     one which of them suppress each other, a row being the bits of one number.
     """
-    order = _candidates(scores, score_threshold)
     chosen = np.empty(max(limit, 0), np.int32)
     count = start = 0
     block = min(max(64, 2 * limit), _BLOCK_OF_BOXES)
@@ -468,7 +471,7 @@ def combined_non_max_suppression(
         class_of = np.repeat(np.arange(classes), [len(c) for c in chosen])
         places = np.concatenate(chosen)
         score = of_classes[image, class_of, places]
-        best = _ranked(score, np.full(len(score), True))[0][:length]
+        best = _best(score, [len(c) for c in chosen], limit)[:length]
         n = valid[image] = len(best)
         class_of, places = class_of[best], places[best]
         kept[image, :n], values[image, :n], names[image, :n] = boxes[image, places, class_of if kinds > 1 else 0], score[best], class_of
@@ -478,14 +481,40 @@ def combined_non_max_suppression(
 def _of_all_classes(boxes: np.ndarray, scores: np.ndarray, limit: int, threshold: float, score_threshold: float) -> list[list[np.ndarray]]:
     """For each image and each class the numbers of the boxes to keep, best first. `scores`: (images, classes, boxes)."""
     batch, classes, count = scores.shape
+    order, sizes = _ranked(scores, scores > score_threshold)
+    _order_ties(order, sizes, scores, score_threshold)
     if count < _BOXES_FROM or not _takes_loops(boxes.reshape(-1, 4)):
         near = [[_overlap(boxes[image, :, kind]) for kind in range(boxes.shape[2])] for image in range(batch)]
-        return [[suppress(of_class, near[i][k % len(near[i])], limit, threshold, score_threshold) for k, of_class in enumerate(own)] for i, own in enumerate(scores)]
+        return [[_suppress_in_order(order[i, k, : sizes[i, k]], near[i][k % len(near[i])], limit, threshold) for k in range(classes)] for i in range(batch)]
     corners = _corners(np.ascontiguousarray(boxes.transpose(0, 2, 1, 3)).reshape(-1, 4)).reshape(-1, count, 4)
-    order, sizes = _ranked(scores, scores > score_threshold)
     found, counts = suppression.suppress(corners, order.reshape(-1, count), sizes.reshape(-1), limit, threshold)
     kept = [row[:n] for row, n in zip(found, counts.tolist(), strict=True)]
     return [kept[i : i + classes] for i in range(0, batch * classes, classes)]
+
+
+def _order_ties(order: np.ndarray, sizes: np.ndarray, scores: np.ndarray, score_threshold: float) -> None:
+    """Rows with equal scores, in the order in which TensorFlow's queue gives them."""
+    ranked = np.take_along_axis(scores, np.minimum(order, scores.shape[-1] - 1), -1)
+    equal = (ranked[..., 1:] == ranked[..., :-1]) & (np.arange(1, scores.shape[-1]) < sizes[..., None])
+    for row in zip(*np.nonzero(equal.any(-1)), strict=True):
+        places = np.flatnonzero(scores[row] > score_threshold)
+        order[row][: len(places)] = places[ties.popped(scores[row][places].tolist())]
+
+
+def _best(scores: np.ndarray, counts: list[int], limit: int) -> np.ndarray:
+    """The places of scores, the largest first; there are so many of each class. Where some are equal, they are sorted as TensorFlow sorts them: with room for
+    `limit` of each class, and -1 in what is free of it."""
+    order = _ranked(scores, np.full(len(scores), True))[0]
+    ranked = scores[order]
+    if not (ranked[1:] == ranked[:-1]).any():
+        return order
+    room = np.full((len(counts), limit), -1, np.float32)
+    taken = np.arange(limit) < np.array(counts)[:, None]
+    room[taken] = scores
+    place = np.full(room.size, -1)
+    place[taken.ravel()] = np.arange(len(scores))
+    order = place[ties.falling(room.ravel().tolist())]
+    return order[order >= 0]
 
 
 def _check_combined(boxes: Any, scores: Any, per_class: Any, total: Any, iou_threshold: Any) -> None:
@@ -506,79 +535,3 @@ def _check_combined(boxes: Any, scores: Any, per_class: Any, total: Any, iou_thr
             raise InvalidArgumentError(f"{name} must be > 0")
     if not 0 <= float(iou_threshold) <= 1:
         raise InvalidArgumentError("iou_threshold must be in [0, 1]")
-
-
-# -- drawing ----------------------------------------------------------------------------------------------------------
-
-_COLOURS = np.array(
-    [
-        (1, 1, 0, 1), (0, 0, 1, 1), (1, 0, 0, 1), (0, 1, 0, 1), (0.5, 0, 0.5, 1), (0.5, 0.5, 0, 1), (0.5, 0, 0, 1), (0, 0, 0.5, 1), (0, 1, 1, 1),
-        (1, 0, 1, 1),
-    ],
-    np.float32,
-)  # fmt: skip
-
-
-def draw_bounding_boxes_v2(images: Any, boxes: Any, colors: Any) -> np.ndarray:
-    """The images with the outlines of boxes, one pixel wide, in turn in each of the colours."""
-    if images.ndim != 4:
-        raise InvalidArgumentError("The rank of the images should be 4")
-    if boxes.ndim != 3:
-        raise InvalidArgumentError("The rank of the boxes tensor should be 3")
-    if images.shape[0] != boxes.shape[0]:
-        raise InvalidArgumentError("The batch sizes should be the same")
-    depth = images.shape[3]
-    if depth not in (1, 3, 4):
-        raise InvalidArgumentError("Channel depth should be either 1 (GRY), 3 (RGB), or 4 (RGBA)")
-    palette = np.asarray(colors, np.float32) if colors is not None and colors.size else _COLOURS.copy()
-    if depth == 1:
-        palette = palette.copy()
-        palette[:, 0] = 1.0
-    height, width = images.shape[1:3]
-    result = np.empty(images.shape, images.dtype)
-    colours = np.ascontiguousarray(palette[:, :depth].astype(images.dtype))
-    scaled = np.asarray(boxes, np.float32) * np.array([height - 1, width - 1, height - 1, width - 1], np.float32)
-    # Towards zero; NaN and infinities come before everything, as they do when C++ makes integers of them.
-    edges = np.where(np.isfinite(scaled), np.clip(scaled, -(1 << 30), 1 << 30), -1).astype(np.int64)
-    lines = _outlines(edges, height, width)
-    parallel_for(len(images), lambda i: np.copyto(result[i], images[i]))
-    if not lines.size:
-        return result
-    if pixels.available():
-        _draw(result, lines, colours)
-        return result
-    for image, image_lines in zip(result.reshape(len(images), height * width, depth), lines.tolist(), strict=True):
-        for index, box in enumerate(image_lines):
-            for start, step, count in box:
-                if count:
-                    image[start : start + (count - 1) * step + 1 : step] = colours[index % len(colours)]
-    return result
-
-
-def _outlines(edges: np.ndarray, height: int, width: int) -> np.ndarray:
-    """The lines around boxes (images, boxes, 4) in pixels: (images, boxes, line, (number of the first pixel, step, pixels))."""
-    top, left, bottom, right = np.moveaxis(edges, -1, 0)
-    is_seen = (top <= bottom) & (left <= right) & (top < height) & (bottom >= 0) & (left < width) & (right >= 0)
-    y0, y1, x0, x1 = np.maximum(top, 0), np.minimum(bottom, height - 1), np.maximum(left, 0), np.minimum(right, width - 1)
-    lines = np.zeros((*edges.shape, 3), np.int64)
-    across, down = np.where(is_seen, x1 - x0 + 1, 0), np.where(is_seen, y1 - y0 + 1, 0)
-    for i, (row, is_inside) in enumerate(((top, top >= 0), (bottom, bottom < height))):
-        lines[..., i, 0], lines[..., i, 1], lines[..., i, 2] = row * width + x0, 1, across * is_inside
-    for i, (column, is_inside) in enumerate(((left, left >= 0), (right, right < width)), 2):
-        lines[..., i, 0], lines[..., i, 1], lines[..., i, 2] = y0 * width + column, width, down * is_inside
-    return lines
-
-
-def _draw(images: np.ndarray, lines: np.ndarray, colours: np.ndarray) -> None:
-    """The lines of boxes, by a loop in machine code."""
-    pixel = images.shape[-1] * images.itemsize
-    records = np.empty((*lines.shape[:3], 4), np.int64)
-    first = images.ctypes.data + np.arange(len(images)) * images[0].nbytes
-    records[..., 0] = first[:, None, None] + lines[..., 0] * pixel
-    records[..., 1], records[..., 2] = lines[..., 1] * pixel, lines[..., 2]
-    records[..., 3] = (colours.ctypes.data + np.arange(lines.shape[1]) % len(colours) * pixel)[:, None]
-    pixels.draw_lines(records.reshape(-1, 4), pixel)
-
-
-def draw_bounding_boxes(images: Any, boxes: Any) -> np.ndarray:
-    return draw_bounding_boxes_v2(images, boxes, None)

@@ -150,18 +150,21 @@ def adjust_contrast(images: Any, factor: Any) -> np.ndarray:
     scale, period = np.asarray(factor, wide.dtype), depth // math.gcd(depth, 16)
     run = planes.by_row(_apart, period, 1) if wide.dtype == np.float32 and period <= _LONGEST_PERIOD else None
 
-    def work(i: int) -> None:
-        # Rows are long and quick to compute with; only their sum is taken apart into channels.
-        columns = np.add.reduce(rows[i, :_ROWS], 0).astype(np.float64)
+    def work(first: int, end: int) -> None:
+        # Rows are long and quick to compute with; only their sums are taken apart into channels.
+        columns = np.add.reduce(rows[first:end, :_ROWS], 1).astype(np.float64)
         for start in range(_ROWS, height, _ROWS):
-            columns += np.add.reduce(rows[i, start : start + _ROWS], 0)
-        mean = (columns.reshape(width, depth).sum(0) / (height * width)).astype(wide.dtype)
-        if run is not None:
-            run(rows[i].ravel(), np.tile(mean, 16 * period // depth), result[i].reshape(-1), scale)
-        else:
-            result[i] = _apart(rows[i], np.tile(mean, width), scale)
+            columns += np.add.reduce(rows[first:end, start : start + _ROWS], 1)
+        means = (columns.reshape(-1, width, depth).sum(1) / (height * width)).astype(wide.dtype)
+        patterns = np.tile(means, 16 * period // depth if run is not None else width)
+        for i, pattern in zip(range(first, end), patterns):
+            if run is not None:
+                run(rows[i].reshape(-1), pattern, result[i].reshape(-1), scale)
+            else:
+                result[i] = _apart(rows[i], pattern, scale)
 
-    parallel_for(len(rows), work)
+    pieces = min(len(rows), max(1, rows.size // _PIECE), 4)
+    parallel_for(pieces, lambda i: work(len(rows) * i // pieces, len(rows) * (i + 1) // pieces))
     return result.reshape(wide.shape).astype(images.dtype, copy=False)
 
 
@@ -169,6 +172,8 @@ def _apart(x: Any, mean: Any, factor: Any) -> Any:
     return (x - mean) * factor + mean
 
 
+_PIECE = 1 << 16
+"""Numbers that are worth a thread."""
 _ROWS = 1 << 8
 """Rows of an image that are summed in their own precision."""
 _LONGEST_PERIOD = 7

@@ -12,19 +12,22 @@ Every op accepts both layouts, dilations and groups, also where TensorFlow's CPU
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from penstock import errors
 from penstock.ops.kernels import channelwise
+from penstock.ops.kernels.lapack import on_one_thread
 from penstock.ops.kernels.numeric import narrow, widen
 from penstock.ops.kernels.patches import from_last, pad, patch_view, reverse, taps, to_last
+from penstock.ops.kernels.threads import parallel_for
 from penstock.ops.kernels.window import Layout, Slide, layout, shape_vector, show, slides_of
 
 # Patches are gathered in blocks of this many bytes, so that the product reads them from cache.
-_BLOCK_BYTES = 2 << 20
+_BLOCK_BYTES = 1 << 20
+_PARTS = 4
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -44,22 +47,30 @@ def _blocks(batch: int, rows: int, row_bytes: int) -> Iterator[tuple[slice, slic
             yield slice(image, image + 1), slice(start, min(start + step, rows))
 
 
-def _patch_blocks(x: np.ndarray, slides: Sequence[Slide]) -> Iterator[tuple[tuple[slice, slice], np.ndarray]]:
-    """Blocks of positions with their patches as a matrix (positions, window * C). The matrix is reused: use it at once."""
+@on_one_thread
+def _over_patches(x: np.ndarray, slides: Sequence[Slide], use: Callable[[int, tuple[slice, slice], np.ndarray], None]) -> None:
+    """use(part, block of positions, their patches as a matrix (positions, window * C)), the blocks being shared out among threads in at most `_PARTS` parts.
+    The matrix is reused. How many parts there are depends on the sizes alone."""
     view = patch_view(pad(x, slides), slides)
     positions, depth = 1, x.shape[-1]
     for s in slides[1:]:
         positions *= s.out
     for s in slides:
         depth *= s.window
-    buffer = None
-    for block in _blocks(x.shape[0], slides[0].out, positions * depth * x.itemsize):
-        source = view[block]
-        if buffer is None:
-            buffer = np.empty(source.shape, x.dtype)
-        target = buffer[: source.shape[0], : source.shape[1]]
-        np.copyto(target, source)
-        yield block, target.reshape(-1, depth)
+    blocks = list(_blocks(x.shape[0], slides[0].out, positions * depth * x.itemsize))
+    parts = min(_PARTS, len(blocks))
+
+    def work(part: int) -> None:
+        buffer: np.ndarray | None = None
+        for block in blocks[len(blocks) * part // parts : len(blocks) * (part + 1) // parts]:
+            source = view[block]
+            if buffer is None or any(have < want for have, want in zip(buffer.shape, source.shape, strict=True)):
+                buffer = np.empty(source.shape, x.dtype)
+            target = buffer[: source.shape[0], : source.shape[1]]
+            np.copyto(target, source)
+            use(part, block, target.reshape(-1, depth))
+
+    parallel_for(parts, work)
 
 
 def _plain(x: np.ndarray, slides: Sequence[Slide]) -> np.ndarray:
@@ -80,8 +91,7 @@ def correlate(x: np.ndarray, w: np.ndarray, slides: Sequence[Slide]) -> np.ndarr
     if all(s.is_plain for s in slides):
         return np.matmul(_plain(x, slides), flat).reshape(shape)
     y = np.empty(shape, x.dtype)
-    for block, patches in _patch_blocks(x, slides):
-        np.matmul(patches, flat, out=y[block].reshape(-1, shape[-1]))
+    _over_patches(x, slides, lambda _, block, patches: np.matmul(patches, flat, out=y[block].reshape(-1, shape[-1])))
     return y
 
 
@@ -91,11 +101,17 @@ def _filter_gradient(x: np.ndarray, dy: np.ndarray, window: Sequence[int], slide
         return np.zeros(shape, x.dtype)
     if all(s.is_plain for s in slides):
         return np.matmul(_plain(x, slides).T, dy.reshape(-1, dy.shape[-1])).reshape(shape)
-    total = None
-    for block, patches in _patch_blocks(x, slides):
-        part = np.matmul(patches.T, dy[block].reshape(-1, dy.shape[-1]))
-        total = part if total is None else np.add(total, part, out=total)
-    return total.reshape(shape)  # type: ignore[union-attr]
+    totals: list[np.ndarray | None] = [None] * _PARTS
+
+    def add(part: int, block: tuple[slice, slice], patches: np.ndarray) -> None:
+        product, total = np.matmul(patches.T, dy[block].reshape(-1, dy.shape[-1])), totals[part]
+        totals[part] = product if total is None else np.add(total, product, out=total)
+
+    _over_patches(x, slides, add)
+    first, *others = (total for total in totals if total is not None)
+    for other in others:
+        first += other
+    return first.reshape(shape)
 
 
 def _input_gradient(dy: np.ndarray, w: np.ndarray, slides: Sequence[Slide]) -> np.ndarray:

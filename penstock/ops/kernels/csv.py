@@ -11,7 +11,8 @@ import numpy as np
 from penstock import dtypes
 from penstock.dtypes import DType
 from penstock.errors import InvalidArgumentError
-from penstock.ops.kernels.numerals import numbers_at_once, plain_column
+from penstock.ops.kernels.many_strings import MANY, cut, laid_out, lengths_of, own, parts_of, starts_of
+from penstock.ops.kernels.numerals import plain_column, read_numbers
 from penstock.ops.kernels.texts import dtype_text
 from penstock.ops.native.numerals import Fields, split
 
@@ -74,18 +75,54 @@ def decode_csv(
     for i, default in enumerate(defaults):
         if np.size(default) > 1:
             raise InvalidArgumentError(f"There should only be 1 default per field but field {i} has {np.size(default)}")
-    flat = records.ravel()
+    flat = own(records).ravel()
     found = None if columns or na[:1] in _NUMERIC else split(flat, len(types), delimiter)
     if found is not None:
         return [_found_column(flat, found, f, dtype, defaults[f], na).reshape(records.shape) for f, dtype in enumerate(types)]
+    together = _split_quoted(flat, delimiter, len(types)) if quotes and not columns and len(flat) >= MANY else None
+    if together is not None:
+        return [_column(np.ascontiguousarray(together[:, f]), dtype, defaults[f], na, f).reshape(records.shape) for f, dtype in enumerate(types)]
     rows = [_select(split_record(record, delimiter, quotes), columns) for record in flat.tolist()]
     result = []
     for i, fields in enumerate(rows):
         if len(fields) != len(types):
             raise InvalidArgumentError(f"Expect {len(types)} fields but have {len(fields)} in record {i}")
     for f, (dtype, default) in enumerate(zip(types, defaults, strict=True)):
-        result.append(_column([row[f] for row in rows], dtype, default, na, f).reshape(records.shape))
+        fields = np.empty(len(rows), object)
+        fields[:] = [row[f] for row in rows]
+        result.append(_column(fields, dtype, default, na, f).reshape(records.shape))
     return result
+
+
+def _split_quoted(records: np.ndarray, delimiter: bytes, count: int) -> np.ndarray | None:
+    """The fields of many records with quotes, a row for each record; None if something is not as it should be, which has to be said record by record."""
+    sizes = lengths_of(records)
+    if delimiter in b'"\r\n' or not sizes.all():
+        return None
+    # With a delimiter behind each record, every field ends with one. Behind a quote that opens a part, the number of quotes is odd.
+    starts = starts_of(sizes) + np.arange(len(records))
+    letters = laid_out(int(sizes.sum()) + len(records), delimiter[0], (records, starts))
+    is_quote = letters == ord('"')
+    outside = (np.cumsum(is_quote, dtype=np.int32) & 1) == 0
+    is_end = (letters == delimiter[0]) & outside
+    ends = np.flatnonzero(is_end)
+    if len(ends) != len(records) * count or (ends[count - 1 :: count] != starts + sizes).any():
+        return None
+    begins = np.append(0, ends[:-1] + 1)
+    quotes = np.flatnonzero(is_quote)
+    opening, closing = quotes[0::2], quotes[1::2]
+    is_begin = np.zeros(letters.size, bool)
+    is_begin[begins] = True
+    opens_field = is_begin[opening]
+    goes_on = np.append(-1, closing)[: len(opening)] == opening - 1  # two quotes that stand for one
+    has_lines = (((letters == ord("\n")) | (letters == ord("\r"))) & outside).any()
+    if has_lines or not (opens_field | goes_on).all() or not (is_end | is_quote)[closing + 1].all():
+        return None
+    is_quoted = is_quote[begins]
+    fields = cut(letters, begins + is_quoted, ends - begins - 2 * is_quoted, len(ends))
+    for i in np.unique(np.searchsorted(ends, opening[~opens_field])).tolist():
+        fields[i] = fields.item(i).replace(b'""', b'"')
+    return fields.reshape(-1, count)
 
 
 _NUMERIC = tuple(bytes([c]) for c in b"0123456789.+-")
@@ -96,37 +133,37 @@ def _found_column(records: np.ndarray, found: Fields, f: int, dtype: DType, defa
     column = None if dtype is dtypes.string else plain_column(found, f, dtype)
     if column is not None:
         return column
-    places = zip(records.tolist(), found.starts[:, f].tolist(), found.lengths[:, f].tolist(), strict=True)
-    return _column([record[start : start + length] for record, start, length in places], dtype, default, na, f)
+    return _column(parts_of(records, np.ascontiguousarray(found.starts[:, f]), found.lengths[:, f]), dtype, default, na, f)
 
 
-def _column(fields: list[bytes], dtype: DType, default: Any, na: bytes, f: int) -> np.ndarray:
+def _column(fields: np.ndarray, dtype: DType, default: Any, na: bytes, f: int) -> np.ndarray:
     column = _column_at_once(fields, dtype, default, na)
     if column is None:
         column = np.empty(len(fields), dtype=dtype.np)
-        for i, field in enumerate(fields):
+        for i, field in enumerate(fields.tolist()):
             column[i] = _value(field, dtype, default, na, f, i)
     return column
 
 
-def _column_at_once(fields: list[bytes], dtype: DType, default: Any, na: bytes) -> np.ndarray | None:
+def _column_at_once(fields: np.ndarray, dtype: DType, default: Any, na: bytes) -> np.ndarray | None:
     """The values of a column; None if there is one that has to be looked at."""
-    missing = [i for i, field in enumerate(fields) if not field or field == na]
-    if missing and not np.size(default):
+    sizes = lengths_of(fields)
+    is_missing = sizes == 0
+    if na and (like := np.flatnonzero(sizes == len(na))).size:
+        is_missing[like] = fields[like] == na
+    missing = np.flatnonzero(is_missing)
+    if not missing.size:
+        return fields if dtype is dtypes.string else read_numbers(fields, dtype)
+    if not np.size(default):
         return None
+    fields = fields.copy()
     if dtype is dtypes.string:
-        column = np.empty(len(fields), object)
-        column[:] = fields
+        column = fields
     else:
-        for i in missing:
-            fields[i] = b"0"
-        column = numbers_at_once(fields, dtype)
-    if missing:
-        if column is None:
-            for i in missing:
-                fields[i] = b""
-        else:
-            column[missing] = np.ravel(default)[0]
+        fields[missing] = b"0"
+        column = read_numbers(fields, dtype)
+    if column is not None:
+        column[missing] = np.ravel(default)[0]
     return column
 
 

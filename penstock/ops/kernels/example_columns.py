@@ -10,7 +10,7 @@ import numpy as np
 
 from penstock import dtypes
 from penstock.dtypes import DType
-from penstock.ops.native import examples
+from penstock.ops.native import examples, making, texts
 from penstock.ops.native.examples import Places
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def parse_usual(serialized: Sequence[bytes], sparse: Sequence[Sparse], dense: Se
         return None
     triples, values = [], []
     for k, feature in enumerate(wanted):
-        found = _values(serialized, places, k, feature.dtype)
+        found = _values(data, places, k, feature.dtype)
         if found is None:
             return None
         column, counts = found
@@ -46,21 +46,22 @@ def parse_usual(serialized: Sequence[bytes], sparse: Sequence[Sparse], dense: Se
     return [t[0] for t in triples] + [t[1] for t in triples] + [t[2] for t in triples] + values
 
 
-def _values(serialized: Sequence[bytes], places: Places, k: int, dtype: DType) -> tuple[np.ndarray, np.ndarray] | None:
+def _values(serialized: np.ndarray, places: Places, k: int, dtype: DType) -> tuple[np.ndarray, np.ndarray] | None:
     """All values of one feature, and how many each example has; None if its type is another one."""
     kinds, starts, lengths = places.kinds[:, k], places.starts[:, k], places.lengths[:, k]
     if ((kinds != 0) & (kinds != _TAGS[dtype])).any():
         return None
-    parts = [text[start : start + length] for text, start, length in zip(serialized, starts.tolist(), lengths.tolist(), strict=True)]
+    lengths = np.ascontiguousarray(lengths)
+    addresses = making.pointers(serialized) + (starts + texts.LETTERS)
     if dtype is dtypes.string:
         counts = places.are_there[:, k].astype(np.int64)
-        column = np.empty(len(parts), object)
-        column[:] = parts
+        column = making.make(addresses, lengths)
         return (column if counts.all() else column[counts > 0]), counts
-    joined = b"".join(parts)
+    joined = np.empty(int(lengths.sum()), np.uint8)
+    making.gather(addresses, lengths, joined)
     if dtype is dtypes.float32:
-        return (None if (lengths & 3).any() else (np.frombuffer(joined, "<f4").copy(), lengths >> 2))
-    return _integers(np.frombuffer(joined, np.uint8), lengths)
+        return None if (lengths & 3).any() else (joined.view("<f4"), lengths >> 2)
+    return _integers(joined, lengths)
 
 
 def _integers(data: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:

@@ -15,6 +15,8 @@ import numpy as np
 
 from penstock.errors import InvalidArgumentError, UnimplementedError
 from penstock.ops.kernels.numeric import lowest
+from penstock.ops.native import regions as native_regions
+from penstock.ops.native.regions import Axis
 from penstock.ops.philox import PhiloxState, float64_of
 
 # -- borders ----------------------------------------------------------------------------------------------------------
@@ -68,6 +70,19 @@ class _Regions:
             self._axes.append((borders[:-1], ends - borders[:-1]))
         self.counts = np.multiply.outer(self._axes[0][1], self._axes[1][1])[:, :, None]
 
+    @property
+    def axes(self) -> tuple[Axis, Axis]:
+        (rows, heights), (columns, widths) = self._axes
+        return Axis(rows, heights), Axis(columns, widths)
+
+    def around(self, shape: Sequence[int]) -> tuple[Axis, Axis]:
+        """The other way round: for each row and column of an image, which regions have it. These stand one behind the other."""
+        rows, columns = (
+            Axis(np.searchsorted(starts + lengths, np.arange(size), "right"), np.searchsorted(starts, np.arange(size), "right"))
+            for (starts, lengths), size in zip(self._axes, shape[1:3], strict=True)
+        )
+        return Axis(rows.first, np.maximum(rows.sizes - rows.first, 0)), Axis(columns.first, np.maximum(columns.sizes - columns.first, 0))
+
     def cells(self) -> Iterator[tuple[Any, Any]]:
         """Cell by cell, in the order of memory: where the regions that have it stand, and where it is in the images. No place comes twice in one of them."""
         for distances in itertools.product(*(range(int(lengths.max(initial=0))) for _, lengths in self._axes)):
@@ -100,6 +115,8 @@ def fractional_max_pool(value, *, pooling_ratio, pseudo_random, overlapping, det
     """FractionalMaxPool: the largest value of each region, and the borders of rows and columns."""
     gen = _generator(deterministic, seed, seed2, state)
     rows, columns, regions, shape = _pool(value, pooling_ratio, pseudo_random, overlapping, gen)
+    if native_regions.can_fold(value.dtype):
+        return [native_regions.fold("max", np.ascontiguousarray(value), *regions.axes, lowest(value.dtype)), rows, columns]
     y = np.full(shape, lowest(value.dtype), value.dtype)
     for where, at in regions.cells():
         y[where] = np.maximum(y[where], value[at])
@@ -110,14 +127,25 @@ def fractional_avg_pool(value, *, pooling_ratio, pseudo_random, overlapping, det
     """FractionalAvgPool: the mean of each region, and the borders of rows and columns; for integers rounded towards zero."""
     gen = _generator(deterministic, seed, seed2, state)
     rows, columns, regions, shape = _pool(value, pooling_ratio, pseudo_random, overlapping, gen)
-    y = np.zeros(shape, value.dtype)
-    for where, at in regions.cells():
-        y[where] += value[at]
+    if native_regions.can_fold(value.dtype):
+        divisors = regions.counts[..., 0] if value.dtype.kind == "f" else None
+        y = native_regions.fold("add", np.ascontiguousarray(value), *regions.axes, 0, divisors)
+        if divisors is not None:
+            return [y, rows, columns]
+    else:
+        y = np.zeros(shape, value.dtype)
+        for where, at in regions.cells():
+            y[where] += value[at]
     y = np.trunc(y / regions.counts) if y.dtype.kind in "iu" else y / regions.counts.astype(y.dtype)
     return [y.astype(value.dtype, copy=False), rows, columns]
 
 
 # -- gradients --------------------------------------------------------------------------------------------------------
+
+
+def _check_backprop(dy: Any, shape: Sequence[int]) -> None:
+    if (dy.shape[0], dy.shape[3]) != (shape[0], shape[3]):
+        raise InvalidArgumentError(f"out_backprop must have {shape[0]} images of depth {shape[3]}, got {dy.shape[0]} of depth {dy.shape[3]}")
 
 
 def _check_borders(name: str, borders: Any, size: int, out: int) -> None:
@@ -134,11 +162,15 @@ def fractional_max_pool_grad(orig_input, orig_output, out_backprop, row_pooling_
         raise InvalidArgumentError("orig_input and out_backprop must be 4-dimensional")
     if orig_output.shape != dy.shape:
         raise InvalidArgumentError("orig_output and out_backprop must have the same shape")
+    _check_backprop(dy, x.shape)
     _check_borders("row", row_pooling_sequence, x.shape[1], dy.shape[1])
     _check_borders("col", col_pooling_sequence, x.shape[2], dy.shape[2])
+    regions = _Regions(row_pooling_sequence, col_pooling_sequence, x.shape, overlapping)
+    if native_regions.can_fold(x.dtype):
+        return native_regions.spread(np.ascontiguousarray(x), np.ascontiguousarray(orig_output), np.ascontiguousarray(dy), *regions.axes)
     dx = np.zeros(x.shape, x.dtype)
     is_open = np.ones(dy.shape, bool)
-    for where, at in _Regions(row_pooling_sequence, col_pooling_sequence, x.shape, overlapping).cells():
+    for where, at in regions.cells():
         hit = (x[at] == orig_output[where]) & is_open[where]
         is_open[where] &= ~hit
         dx[at] += np.where(hit, dy[where], dy.dtype.type(0))
@@ -152,11 +184,17 @@ def fractional_avg_pool_grad(orig_input_tensor_shape, out_backprop, row_pooling_
         raise InvalidArgumentError("original input tensor shape must be 1-dimensional and 4 elements")
     if dy.ndim != 4:
         raise InvalidArgumentError("out_backprop must be 4-dimensional")
+    _check_backprop(dy, shape)
     _check_borders("row", row_pooling_sequence, shape[1], dy.shape[1])
     _check_borders("col", col_pooling_sequence, shape[2], dy.shape[2])
-    dx = np.zeros(shape)
     regions = _Regions(row_pooling_sequence, col_pooling_sequence, shape, overlapping)
-    shared = dy / regions.counts
+    if dy.dtype == np.float32 and not overlapping:  # one region for each cell: rounded once in either precision
+        shared = dy / regions.counts.astype(np.float32)
+    else:
+        shared = dy / regions.counts
+    if native_regions.can_fold(shared.dtype):
+        return native_regions.fold("add", shared, *regions.around(shape), 0).astype(dy.dtype, copy=False)
+    dx = np.zeros(shape, shared.dtype)
     for where, at in reversed(list(regions.cells())):  # so each cell meets its regions in their order
         dx[at] += shared[where]
     return dx.astype(dy.dtype)

@@ -182,8 +182,14 @@ def _siphashes(strings: list[bytes], k0: int, k1: int) -> np.ndarray:
     return _word_by_word(strings, start, take, end)
 
 
-def hashes64(strings: list[bytes], seed: int = 0xDECAFCAFFE) -> np.ndarray:
-    """`hash64` of each string, as uint64."""
+def hashes64(strings: np.ndarray) -> np.ndarray:
+    """`hash64` of each string of an array, as a vector of uint64."""
+    flat = strings.ravel()
+    found = texts.murmurs(flat)
+    return _hashes64(flat.tolist()) if found is None else found
+
+
+def _hashes64(strings: list[bytes], seed: int = 0xDECAFCAFFE) -> np.ndarray:
     if len(strings) <= FEW:
         return np.array([hash64(s, seed) for s in strings], np.uint64)
     mul = np.uint64(_MURMUR)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import glob
+import math
 import os
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -16,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from penstock.ops.kernels import blas, threads
-from penstock.ops.native import factors, triangular
+from penstock.ops.native import factors, reflections, rotations, triangular
 
 try:
     from numpy.linalg import _umath_linalg as _loops
@@ -160,7 +161,7 @@ def shared(function: Callable[..., Any]) -> Callable[..., Any]:
     def run(*arrays: np.ndarray, **options: Any) -> Any:
         first = arrays[0]
         batch = first.shape[:-2]
-        count = int(np.prod(batch))
+        count = math.prod(batch)
         pieces = _pieces(count, first.size * first.shape[-1])
         if pieces < 2 or any(a.shape[:-2] != batch for a in arrays):
             return function(*arrays, **options)
@@ -179,7 +180,17 @@ def shared(function: Callable[..., Any]) -> Callable[..., Any]:
 
         return tuple(map(joined, zip(*results, strict=True))) if isinstance(results[0], tuple) else joined(results)
 
-    return on_one_thread(run)
+    on_one = on_one_thread(run)
+
+    def few_or_many(*arrays: np.ndarray, **options: Any) -> Any:
+        # LAPACK takes no threads for so little, and need not be told.
+        return (function if arrays[0].size <= _VERY_SMALL else on_one)(*arrays, **options)
+
+    return few_or_many
+
+
+_VERY_SMALL = 1024
+"""Elements, of all matrices."""
 
 
 # -- in their own precision ------------------------------------------------------------------------------------------------------
@@ -261,8 +272,46 @@ def inv(x: np.ndarray) -> np.ndarray:
     return _invert_large(x) if can_compute(x.dtype) else _invert_small(x)
 
 
-cholesky, solve = shared(_own(np.linalg.cholesky, "cholesky_lo", "T->T")), shared(_own(np.linalg.solve, "solve", "TT->T"))
+cholesky, _solve_few = shared(_own(np.linalg.cholesky, "cholesky_lo", "T->T")), shared(_own(np.linalg.solve, "solve", "TT->T"))
 det, slogdet = shared(_own(np.linalg.det, "det", "T->T", failures=False)), shared(_own(np.linalg.slogdet, "slogdet", "T->TR", failures=False))
-eigh, eigvalsh = shared(_own(np.linalg.eigh, "eigh_lo", "T->RT")), shared(_own(np.linalg.eigvalsh, "eigvalsh_lo", "T->R"))
-qr, svd = shared(np.linalg.qr), shared(_svd)
+_eigh_large, _eigvalsh_large = shared(_own(np.linalg.eigh, "eigh_lo", "T->RT")), shared(_own(np.linalg.eigvalsh, "eigvalsh_lo", "T->R"))
+_qr_large, _svd_large = shared(np.linalg.qr), shared(_svd)
 eig, eigvals = shared(np.linalg.eig), shared(np.linalg.eigvals)
+
+
+def solve(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """x with a x = b, for stacks of equal shape; LinAlgError if a matrix has no inverse."""
+    n, columns = b.shape[-2:]
+    if a.size < _MANY_ELEMENTS or columns < 2 or a.dtype != b.dtype or a.shape[:-2] != b.shape[:-2] or not (triangular.can_solve(a.dtype) and factors.can_factor(a.dtype, n)):
+        return _solve_few(a, b)
+    found = factors.lu(a.reshape(-1, n, n))
+    if found is None:
+        raise np.linalg.LinAlgError("Singular matrix")
+    stack, order = found
+    x = b.reshape(-1, columns)[(order + n * np.arange(len(stack))[:, None]).ravel()].reshape(-1, n, columns)
+    triangular.solve_in_place(stack, x, lower=True, transposed=False, unit=True)
+    triangular.solve_in_place(stack, x, lower=False, transposed=False)
+    return x.reshape(b.shape)
+
+
+def eigh(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Eigenvalues and eigenvectors of symmetric matrices, of which the lower triangle is read."""
+    return rotations.eigh(x) if rotations.can_rotate(x) else _eigh_large(x)  # type: ignore[return-value]
+
+
+def eigvalsh(x: np.ndarray) -> np.ndarray:
+    return rotations.eigh(x, vectors=False)[0] if rotations.can_rotate(x) else _eigvalsh_large(x)
+
+
+def svd(x: np.ndarray, full_matrices: bool = True, compute_uv: bool = True) -> Any:
+    """As np.linalg.svd."""
+    if (not compute_uv or not full_matrices or x.shape[-1] == x.shape[-2]) and rotations.can_rotate(x):
+        found = rotations.svd(x, compute_uv)
+        if found is not None:
+            return found if compute_uv else found[1]
+    return _svd_large(x, full_matrices=full_matrices, compute_uv=compute_uv)
+
+
+def qr(x: np.ndarray, mode: str = "reduced") -> tuple[np.ndarray, np.ndarray]:
+    """As np.linalg.qr."""
+    return reflections.qr(x, mode == "complete") if reflections.can_reflect(x) else _qr_large(x, mode=mode)

@@ -165,7 +165,10 @@ def least_squares(a: Array, b: Array, l2: float, fast: bool) -> Array:
                 f"Input matrix was rank deficient or ill-conditioned. Try setting fast=False or provide {more} l2_regularizer > 0."
             ) from None
     wide = np.complex128 if a.dtype.kind == "c" else np.float64
-    return np.matmul(np.linalg.pinv(a.astype(wide), rcond=np.finfo(a.dtype).eps), b).astype(a.dtype)
+    u, values, vh = lapack.svd(a.astype(wide), full_matrices=False)
+    counts = values > np.finfo(a.dtype).eps * np.max(values, -1, keepdims=True, initial=0)
+    parts = np.matmul(adjoint(u), b) * (counts / np.where(counts, values, 1))[..., None]
+    return np.matmul(adjoint(vh), parts).astype(a.dtype)
 
 
 def _cholesky_solve(gram: Array, b: Array) -> Array:
@@ -186,19 +189,29 @@ def of_eigenvalues(x: Array, function: Callable[[Array], Array]) -> Array:
 
 @lapack.on_one_thread
 def square_root(x: Array) -> Array:
-    """The principal square root, by the scaled Denman-Beavers iteration, which also does defective matrices."""
+    """The principal square root: by eigenvalues where the matrices are Hermitian and have no negative ones, otherwise by the Denman-Beavers iteration in its
+    product form, which also does defective matrices."""
     wide = x.astype(np.complex128 if x.dtype.kind == "c" else np.float64)
-    n = x.shape[-1]
-    y, z = wide, np.broadcast_to(np.eye(n, dtype=wide.dtype), wide.shape)
+    if (wide == adjoint(wide)).all():
+        values, vectors = lapack.eigh(wide)
+        if values.min() >= 0:
+            return np.matmul(vectors * np.sqrt(values)[..., None, :], adjoint(vectors)).astype(x.dtype)
+    root, rest, one = wide, wide, np.eye(x.shape[-1])
     for _ in range(60):
-        y_inverse = invertible(lapack.inv, "Input is not invertible.", y)
-        z_inverse = invertible(lapack.inv, "Input is not invertible.", z)
-        new_y, new_z = (y + z_inverse) / 2, (z + y_inverse) / 2
-        done = np.max(np.abs(new_y - y), initial=0) <= 1e-15 * np.max(np.abs(new_y), initial=0)
-        y, z = new_y, new_z
-        if done:
+        inverse = invertible(lapack.inv, "Input is not invertible.", rest)
+        # `rest` goes to one; scaled so that it and its inverse are equally large, it does so sooner.
+        scale = np.sqrt(_size(inverse) / _size(rest))
+        factor = (one + inverse / scale) / 2
+        root = np.sqrt(scale) * np.matmul(root, factor)
+        distance = np.max(np.abs(rest - one))
+        rest = (one + (rest * scale + inverse / scale) / 2) / 2
+        if distance <= 1e-8:  # the step has squared it
             break
-    return y.astype(x.dtype)
+    return root.astype(x.dtype)
+
+
+def _size(x: Array) -> Array:
+    return np.sqrt(np.einsum("...ij,...ij->...", x, np.conj(x)).real)[..., None, None]
 
 
 @lapack.on_one_thread

@@ -5,12 +5,15 @@ from __future__ import annotations
 import numpy as np
 
 from penstock.dtypes import DType
-from penstock.ops.native.numerals import Fields, split
+from penstock.ops.native.numerals import Fields, integers, split
 
 
 def read_numbers(strings: np.ndarray, dtype: DType) -> np.ndarray | None:
     """The strings as a vector of numbers; None where TF reads some of them otherwise than Python, or not at all."""
     flat = strings.ravel()
+    whole = integers(flat) if dtype.is_integer and not dtype.is_unsigned else None
+    if whole is not None and (not whole.size or (dtype.min <= whole.min() and whole.max() <= dtype.max)):
+        return whole.astype(dtype.np, copy=False)
     found = split(flat, 1, None)
     column = None if found is None else plain_column(found, 0, dtype)
     return numbers_at_once(flat.tolist(), dtype) if column is None else column

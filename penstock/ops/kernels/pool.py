@@ -18,7 +18,8 @@ from penstock.ops.kernels.numeric import lowest, narrow, widen
 from penstock.ops.kernels.patches import from_last, pad, pixels_of_windows, taps, to_last, windows_of_pixels
 from penstock.ops.kernels.threads import parallel_for
 from penstock.ops.kernels.window import Layout, Slide, layout, show, slides_of
-from penstock.ops.native import rows
+from penstock.ops.native import regions, rows
+from penstock.ops.native.regions import Axis
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Boxes, channels last
@@ -79,6 +80,20 @@ def _cells(slides: Sequence[Slide], dtype: np.dtype) -> np.ndarray:
         shape[axis] = s.out
         total = total * inside.reshape(shape).astype(dtype)
     return total
+
+
+def _rectangles(slides: Sequence[Slide]) -> tuple[Axis, Axis]:
+    """The part of each box that lies inside the input, in two dimensions."""
+    axes = []
+    for s in slides:
+        start = np.arange(s.out) * s.stride - s.before
+        first = np.maximum(start, 0)
+        axes.append(Axis(first, np.minimum(start + s.window, s.size) - first))
+    return axes[0], axes[1]
+
+
+def _can_fold(x: np.ndarray, slides: Sequence[Slide]) -> bool:
+    return len(slides) == 2 and regions.can_fold(x.dtype)
 
 
 def _positions(slides: Sequence[Slide]) -> tuple[list[np.ndarray], list[int]]:
@@ -261,6 +276,8 @@ def _max_pool(x: np.ndarray, slides: Sequence[Slide], lay: Layout, floor) -> np.
     shape = (x.shape[0], *(s.out for s in slides), wide.shape[-1])
     if 0 in shape:
         return np.zeros(lay.build(shape[0], shape[1:-1], shape[-1]), x.dtype)
+    if floor is not None and _can_fold(wide, slides):
+        return from_last(regions.fold("fmax", np.ascontiguousarray(wide), *_rectangles(slides), floor), lay, x.dtype)
     border = floor if floor is not None else -np.inf
     return from_last(_box_max(pad(wide, slides, border), slides, floor), lay, x.dtype)
 
@@ -306,6 +323,9 @@ def max_pool_grad(x, y, grad, *, ksize, strides, padding, explicit_paddings=(), 
     if not grad.size:
         return np.zeros(x.shape, grad.dtype)
     wide, dy = to_last(x, lay), to_last(grad, lay)
+    if wide.dtype == dy.dtype and _can_fold(wide, slides):
+        parts = np.ascontiguousarray(wide), None, np.ascontiguousarray(dy)
+        return from_last(regions.spread(*parts, *_rectangles(slides)), lay, grad.dtype)
     dx = np.empty(wide.shape, dy.dtype)
     for image in range(len(wide)):  # one at a time: the window's passes then run in cache
         one = slice(image, image + 1)
@@ -331,6 +351,11 @@ def _pick(x: np.ndarray, y: np.ndarray, grad: np.ndarray, slides: Sequence[Slide
     if not y.size:
         return np.zeros(y.shape, grad.dtype)
     wide = to_last(x, lay)
+    if wide.dtype == np.float32 and wide[0].size < 1 << 31 and native.available():
+        images = np.ascontiguousarray(wide).reshape(len(wide), -1, wide.shape[-1])
+        _, where = pixels_of_windows(tuple(slides)).find(images)
+        picked = np.take_along_axis(to_last(grad, lay).reshape(len(wide), -1), where.reshape(len(wide), -1), 1)
+        return from_last(picked.reshape(len(wide), *(s.out for s in slides), -1), lay, grad.dtype)
     _, where = _box_argmax(wide, slides)
     index = _flat_index(where, wide[0].size // wide.shape[-1], True)
     return from_last(to_last(grad, lay).ravel()[index], lay, grad.dtype)
@@ -452,6 +477,9 @@ def _avg_pool(x: np.ndarray, slides: Sequence[Slide], lay: Layout) -> np.ndarray
     shape = (x.shape[0], *(s.out for s in slides), wide.shape[-1])
     if 0 in shape:
         return np.zeros(lay.build(shape[0], shape[1:-1], shape[-1]), x.dtype)
+    if wide.dtype.kind == "f" and _can_fold(wide, slides):
+        cells = _cells(slides, wide.dtype)[..., 0]
+        return from_last(regions.fold("add", np.ascontiguousarray(wide), *_rectangles(slides), 0, cells), lay, x.dtype)
     y = _box_sum(pad(wide, slides), slides)
     y /= _cells(slides, y.dtype)
     return from_last(y, lay, x.dtype)

@@ -13,7 +13,12 @@ import re
 import sys
 from typing import Any, NoReturn
 
+import numpy as np
+
 from penstock.errors import InvalidArgumentError, UnimplementedError
+from penstock.ops.kernels.automaton import Automaton, Letters, automaton, letters
+from penstock.ops.kernels.runs import replaced
+from penstock.ops.native.following import last_states
 
 if sys.version_info >= (3, 11):
     from re import _parser  # type: ignore[attr-defined]
@@ -328,6 +333,37 @@ def _replace_joined(pattern: re.Pattern[str], text: str, parts: list[Any]) -> st
     return "".join(itertools.chain.from_iterable(zip(*columns))) + found[-1]
 
 
+@functools.lru_cache(128)
+def _one_kind(pattern: bytes) -> Letters | None:
+    compiled = compile_re2(pattern)
+    return letters(compiled.pattern, compiled.flags)
+
+
+def replace_in(strings: np.ndarray, pattern: bytes, rewrite: bytes, everywhere: bool) -> np.ndarray | None:
+    """`replace` in each string of an array, where that is quicker for many: for patterns that are a kind of letters, or that few strings have. None
+    otherwise."""
+    kind, (parts, largest) = _one_kind(pattern), rewrite_parts(rewrite)
+    if kind is not None and largest <= compile_re2(pattern).groups and all(isinstance(p, str) for p in parts):
+        return replaced(strings, kind, "".join(parts).encode("utf-8", "surrogateescape"), everywhere)
+    states = _search_automaton(pattern)
+    ends = None if states is None else last_states(np.ascontiguousarray(strings), states.table)
+    if states is None or ends is None:
+        return None
+    changed = np.append(states.accepts, np.ones(256 - len(states.accepts), bool))[ends]
+    if 2 * np.count_nonzero(changed) > strings.size:
+        return None
+    result = strings.copy()
+    result[changed] = replace_all(pattern, strings[changed].tolist(), rewrite, everywhere)
+    return result
+
+
+@functools.lru_cache(128)
+def _search_automaton(pattern: bytes) -> Automaton | None:
+    """The automaton of strings that have a match."""
+    compiled = compile_re2(pattern)
+    return automaton(f"(?s:.)*(?:{compiled.pattern})(?s:.)*", compiled.flags)
+
+
 def replace_all(pattern: bytes, values: list[bytes], rewrite: bytes, everywhere: bool) -> list[bytes]:
     """`replace` in each of the strings, in all at once where that is the same."""
     compiled, parts = compile_re2(pattern), rewrite_parts(rewrite)
@@ -337,6 +373,25 @@ def replace_all(pattern: bytes, values: list[bytes], rewrite: bytes, everywhere:
         if text.count(b"\0") == len(values) - 1:
             return _replace_joined(joined, text.decode("utf-8", "surrogateescape"), parts[0]).encode("utf-8", "surrogateescape").split(b"\0")
     return [replace(compiled, v, parts, everywhere) for v in values]
+
+
+@functools.lru_cache(128)
+def _automaton(pattern: bytes) -> Automaton | None:
+    compiled = compile_re2(pattern)
+    return automaton(compiled.pattern, compiled.flags)
+
+
+def full_matches(pattern: bytes, strings: np.ndarray) -> np.ndarray:
+    """Which of the strings of an array match as a whole."""
+    match = compile_re2(pattern).fullmatch
+    states = _automaton(pattern)
+    ends = None if states is None else last_states(np.ascontiguousarray(strings), states.table)
+    if states is None or ends is None:
+        return np.array([match(s) is not None for s in decoded(strings.ravel().tolist())], bool).reshape(strings.shape)
+    result = np.append(states.accepts, np.zeros(256 - len(states.accepts), bool))[ends]
+    for i in np.flatnonzero(ends.ravel() == 255).tolist():
+        result.reshape(-1)[i] = match(strings.ravel().item(i).decode("utf-8", "surrogateescape")) is not None
+    return result
 
 
 def full_match(pattern: re.Pattern[str], value: bytes) -> bool:

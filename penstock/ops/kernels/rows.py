@@ -8,6 +8,7 @@ same result with a few array operations.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -284,10 +285,10 @@ def nd_rows(
 ) -> tuple[np.ndarray, np.ndarray | None]:
     """Vectors of indices into the first dimensions of `shape` as numbers of rows, and which of them are good (None: all)."""
     depth = indices.shape[-1] if indices.ndim else 0
-    flat = indices.reshape(-1, depth) if depth else np.zeros((int(np.prod(indices.shape[:-1])), 0), dtype=np.int64)
+    flat = indices.reshape(-1, depth) if depth else np.zeros((math.prod(indices.shape[:-1]), 0), dtype=np.int64)
     good = None
     columns = [np.ascontiguousarray(flat[:, k], np.int64) for k in range(depth)] if len(flat) else []
-    if any(c.min() < 0 or c.max() >= shape[k] for k, c in enumerate(columns)):
+    if not all(are_in_range(c, shape[k]) for k, c in enumerate(columns)):
         bad: np.ndarray = np.any((flat < 0) | (flat >= np.array(shape[:depth], dtype=np.int64)), axis=1)
         if policy != b"IGNORE":
             i = int(np.flatnonzero(bad)[0])
@@ -308,6 +309,8 @@ def check_nd_shapes(shape: tuple[int, ...], indices: np.ndarray, updates: np.nda
         raise InvalidArgumentError(f"Indices shape must have rank at least one. Found:{format_dims(indices.shape)}")
     depth = indices.shape[-1]
     outer = indices.ndim - 1
+    if updates.shape == indices.shape[:outer] + shape[depth:] and depth <= len(shape):
+        return
     ishape, ushape = format_dims(indices.shape), format_dims(updates.shape)
     for d in range(outer):
         if d >= updates.ndim or updates.shape[d] != indices.shape[d]:
@@ -329,7 +332,7 @@ def scatter_nd(array: np.ndarray, indices: Any, updates: Any, how: str, policy: 
     check_nd_shapes(array.shape, indices, updates)
     depth = indices.shape[-1]
     rows, good = nd_rows(array.shape, indices, policy)
-    flat = array.reshape((int(np.prod(array.shape[:depth])), *array.shape[depth:]))
+    flat = array.reshape((math.prod(array.shape[:depth]), *array.shape[depth:]))
     rest = updates.reshape((rows.size, *array.shape[depth:]))
     if good is not None:
         rows, rest = rows[good], rest[good]

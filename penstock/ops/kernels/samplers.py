@@ -18,7 +18,8 @@ import numpy as np
 from penstock.errors import InternalError, InvalidArgumentError
 from penstock.ops import native
 from penstock.ops.kernels.libm32 import logf
-from penstock.ops.native import rejection, searching, shuffles
+from penstock.ops.native import bounded, rejection, searching, shuffles
+from penstock.ops.native.frames import share_out
 from penstock.ops.philox import RESERVED_PER_OUTPUT, Philox, box_muller64, float64_of, normal, uniform
 
 
@@ -184,6 +185,10 @@ def binomial(gen: Philox, samples: int, count: np.ndarray, prob: np.ndarray, dty
     p = np.where(mirrored, one - prob, prob)
     rejects = open_ & (count * p >= ten)
     p = p.astype(np.float64)
+    found = rejection.binomial(gen.key, gen.counter, np.where(rejects, 256, 42), n, np.where(open_, np.where(rejects, p, -p), 0))
+    if found is not None:
+        drawn = np.where(mirrored, n - found, found)
+        return _in_output_order(np.where(open_, drawn, out), samples, parameters, dtype)
     for who, stretch, draw in ((np.flatnonzero(rejects), 256, _binomial_rejection),
                                (np.flatnonzero(open_ & ~rejects), 42, _binomial_inversion)):
         if who.size:
@@ -239,16 +244,26 @@ def _binomial_rejection(lanes: Lanes, n: np.ndarray, p: np.ndarray) -> np.ndarra
     return out
 
 
+def _cumulate(logits: np.ndarray, cdf: np.ndarray) -> None:
+    """Sums of exp(logits - the largest of a row) from the left; what is not finite counts as nothing."""
+    top = logits.max(axis=1, keepdims=True).astype(np.float64)
+    if np.isfinite(top).all():
+        np.exp(np.subtract(logits, top, out=cdf), out=cdf)
+    else:
+        wide = logits.astype(np.float64)
+        finite = np.isfinite(wide)
+        top = np.where(finite, wide, -np.inf).max(axis=1, keepdims=True)
+        np.copyto(top, 0.0, where=np.isneginf(top))  # no finite logit: every class is out
+        np.exp(np.subtract(wide, top, out=cdf), out=cdf)
+        cdf[~finite] = 0.0
+    np.cumsum(cdf, axis=1, out=cdf)
+
+
 def multinomial(gen: Philox, logits: np.ndarray, samples: int, dtype: np.dtype) -> np.ndarray:
     """Class numbers (rows of logits, samples), each drawn with the softmax of its row."""
     rows, classes = logits.shape
-    wide = logits.astype(np.float64)
-    finite = np.isfinite(wide)
-    top = np.where(finite, wide, -np.inf).max(axis=1, keepdims=True)
-    np.copyto(top, 0.0, where=np.isneginf(top))  # no finite logit: every class is out
-    cdf = np.exp(wide - top)
-    cdf[~finite] = 0.0
-    np.cumsum(cdf, axis=1, out=cdf)
+    cdf = np.empty((rows, classes))
+    share_out(rows, classes * 4, lambda first, end: _cumulate(logits[first:end], cdf[first:end]))
     words = gen.words(rows * samples * 2).astype(np.uint64).reshape(rows, samples, 2)
     target = float64_of(words[..., 0], words[..., 1])
     target *= cdf[:, -1:]
@@ -374,6 +389,56 @@ def _encrypt(value: np.ndarray, keys: list[np.ndarray], width: int) -> np.ndarra
     return left << np.uint64(width) | right
 
 
+def bounded_normals(gen: Philox, parameters: Sequence[np.ndarray], rows: int, per_row: int, n: int, dtype: np.dtype) -> np.ndarray:
+    """n normal numbers within bounds, flat, in rows that have their own parameters (arrays of one number, or one for each row): see `bounded_normal`."""
+    out = np.empty(rows * per_row + 4, dtype)
+    flat = [np.broadcast_to(p.reshape(-1), (rows,)) if p.size == 1 else p.reshape(-1) for p in parameters]
+    block, row = 0, 0
+    takes = bounds = None
+    if rows and per_row and bounded.can_take(out.dtype):
+        takes, bounds = _proposed_as_they_are(*flat)
+    while row < rows:
+        if takes is not None and bounds is not None and takes[row]:
+            last = row + int(np.argmin(takes[row:])) if not takes[row:].all() else rows
+            last = min(last, row + max(1, _MOST_AT_ONCE // per_row))
+            done, blocks = _take_normals(gen.skip(block), bounds[row:last], out[row * per_row : last * per_row + 4])
+            row, block = row + done, block + blocks
+            if done:
+                continue
+        here = [p[row] for p in flat]
+        out[row * per_row : (row + 1) * per_row], block = bounded_normal(gen, block, here, per_row)
+        row += 1
+    return out[:n]
+
+
+_MOST_AT_ONCE = 1 << 18
+"""Numbers of rows that are filled from one stretch of the stream."""
+
+
+def _take_normals(gen: Philox, bounds: np.ndarray, out: np.ndarray) -> tuple[int, int]:
+    rows, per_block = len(bounds), bounded.BLOCK // out.itemsize
+    width = (out.size - 4) // rows
+    stream = normal(gen, (rows * (width * 5 // 4 // per_block + 4) + 64, per_block), out.dtype)
+    return bounded.take(stream, bounds, out[: rows * width].reshape(rows, width))
+
+
+def _proposed_as_they_are(mean: np.ndarray, stddev: np.ndarray, minval: np.ndarray, maxval: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Which rows take what they want of the normal numbers themselves; lower and upper bound, factor and mean of each."""
+    with np.errstate(all="ignore"):
+        good = (stddev > 0) & (minval < maxval) & (np.isfinite(minval) | np.isfinite(maxval))
+        mirrored = (np.isinf(minval) & (minval < 0)) | (maxval < mean)
+        sign = np.where(mirrored, -stddev, stddev)
+        first, second = np.where(mirrored, maxval, minval), np.where(mirrored, minval, maxval)
+        low, high = (first - mean) / sign, (second - mean) / sign
+        inner = mean.dtype.type(_INNER)
+        takes = good & (((low < -inner) & (high >= 0)) | ((high > inner) & (low <= 0)))
+    return takes, np.stack([low, high, sign, mean], 1)
+
+
+_INNER = 1.3
+"""Standard deviations that bounds have to leave of the normal distribution, to one side at least, for it to be proposed."""
+
+
 def bounded_normal(gen: Philox, first: int, parameters: Sequence[Any], n: int) -> tuple[np.ndarray, int]:
     """n normal numbers within bounds from block `first` on, and the next unread block.
 
@@ -391,7 +456,7 @@ def bounded_normal(gen: Philox, first: int, parameters: Sequence[Any], n: int) -
     root = np.sqrt(low * low + kind(4))
     cutoff = kind(2) * np.exp(kind(0.5) + low * (low - root) / kind(4)) / (low + root)
     width = high - low
-    inner = kind(1.3)
+    inner = kind(_INNER)
     if (low < -inner and high >= 0) or (high > inner and low <= 0):
         propose, blocks, name = _propose_normal, 1, "randn"
     elif width < cutoff:

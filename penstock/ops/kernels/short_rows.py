@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from penstock.ops.kernels.lapack import on_one_thread
+
 LEAST = 4096
 """Elements from which on it is worth a look."""
 LEAST_ROWS = 64
@@ -41,7 +43,7 @@ def reduce_short_rows(ufunc: Any, x: np.ndarray, axis: Any, keepdims: bool) -> n
     if ufunc is np.add:
         if inner > SHORT_SUM or x.dtype not in _BLAS_TYPES:
             return None
-        result = np.matmul(x.reshape(rows, inner), _ones(inner, x.dtype))
+        result = _product(x.reshape(rows, inner), _ones(inner, x.dtype))
     elif ufunc is np.maximum or ufunc is np.minimum:
         if inner > SHORT_EXTREME or not x.dtype.isbuiltin:
             return None
@@ -96,6 +98,7 @@ def _reduce_across(ufunc: Any, x: np.ndarray, axes: list[int], keepdims: bool) -
     return rows.reshape([1 if a in axes else n for a, n in enumerate(x.shape) if keepdims or a not in axes])
 
 
+_product = on_one_thread(np.matmul)
 _BLAS_TYPES = (np.dtype(np.float32), np.dtype(np.float64))
 
 

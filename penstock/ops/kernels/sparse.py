@@ -30,7 +30,9 @@ def keys_of(indices: np.ndarray, sizes: Any) -> np.ndarray:
     """Each row of coordinates as one number, in row-major order."""
     keys = np.zeros(len(indices), np.int64)
     for k, size in enumerate(sizes):
-        keys = keys * int(size) + indices[:, k]
+        if k:
+            keys *= int(size)
+        keys += indices[:, k]
     return keys
 
 
@@ -51,11 +53,11 @@ def are_inside(indices: np.ndarray, sizes: Any) -> bool:
     return all(indices[:, k].min() >= 0 and indices[:, k].max() < size for k, size in enumerate(sizes))
 
 
-def check_in_order(indices: np.ndarray, sizes: Any) -> None:
-    """Coordinates must be inside, in row-major order, and all different; the messages are TF's."""
+def check_in_order(indices: np.ndarray, sizes: Any) -> np.ndarray:
+    """Coordinates must be inside, in row-major order, and all different; the messages are TF's. Gives `keys_of` them."""
     keys = keys_of(indices, sizes)
     if (keys[1:] > keys[:-1]).all() and are_inside(indices, sizes):
-        return
+        return keys
     bad = np.asarray(((indices < 0) | (indices >= np.asarray(sizes))).any(axis=1))
     later = np.zeros(len(keys), bool)
     later[1:] = keys[1:] <= keys[:-1]
@@ -72,6 +74,12 @@ def check_in_order(indices: np.ndarray, sizes: Any) -> None:
 
 def merge_keys(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The sorted union of two lists of keys, and where each element of `a` and of `b` stands in it."""
+    first_of, at_a, at_b = merge_places(a, b)
+    return np.concatenate([a, b]).take(first_of), at_a, at_b
+
+
+def merge_places(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The same, with the place of each key of the union in `a` and `b` behind one another in its stead."""
     both = np.concatenate([a, b])
     order = np.argsort(both, kind="stable")  # which makes use of what is in order already
     ranked = both.take(order)
@@ -79,7 +87,7 @@ def merge_keys(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray, np
     np.not_equal(ranked[1:], ranked[:-1], out=first[1:])
     inverse = np.empty(len(both), np.int64)
     inverse[order] = np.cumsum(first) - 1
-    return ranked[first], inverse[: len(a)], inverse[len(a) :]
+    return order[first], inverse[: len(a)], inverse[len(a) :]
 
 
 def row_major(indices: np.ndarray, sizes: Any) -> np.ndarray | None:

@@ -3,12 +3,15 @@
 State of a Table
     key_dtype, value_dtype, value_shape   what it maps
     entries                               key as a Python int, float or bytes -> value (Python int, NumPy scalar, bytes, or row)
+    rows                                  None, or the entries as arrays: besides the dictionary in a table that is filled once, instead of it in one that
+                                          changes, from when keys first came many at a time
 """
 
 from __future__ import annotations
 
 import itertools
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,6 +21,7 @@ from penstock.dtypes import DType
 from penstock.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError, UnimplementedError
 from penstock.forks import renewed
 from penstock.graph.ir import Dims
+from penstock.ops.kernels.table_rows import MANY, CannotTell, Rows, can_hold
 from penstock.ops.kernels.texts import dtype_text
 from penstock.ops.resources import ResourceHandle
 from penstock.shapes import format_dims
@@ -35,10 +39,11 @@ class Table:
         self.value_dtype = value_dtype
         self.value_shape: tuple[int, ...] = tuple(value_shape or ())  # type: ignore[arg-type]
         self.entries: dict[Any, Any] = {}
+        self.rows: Rows | None = None
         self.lock = renewed(threading.RLock())
 
     def __len__(self) -> int:
-        return len(self.entries)
+        return len(self.entries) if self.rows is None else len(self.rows)
 
     def check_types(self, key_dtype: DType, value_dtype: DType, name: str) -> None:
         if (key_dtype, value_dtype) != (self.key_dtype, self.value_dtype):
@@ -77,6 +82,10 @@ class Table:
             if default.shape == self.value_shape
             else np.broadcast_to(default.ravel()[0], self.value_shape)
         )
+        with self.lock:
+            rows = self._found_rows(keys)
+            if rows is not None:
+                return self._at_rows(rows, defaults if one is None else one, full).reshape(shape)
         get = self.entries.get
         if one is not None and not self.value_shape:
             found = map(get, keys.ravel().tolist(), itertools.repeat(one.item()))
@@ -87,10 +96,33 @@ class Table:
             result[i] = value if value is not None else (one[()] if one is not None else defaults[i])  # type: ignore[index]
         return result.reshape(shape)
 
+    def _found_rows(self, keys: np.ndarray) -> np.ndarray | None:
+        """The rows of keys; None if the dictionary has to be asked."""
+        return None
+
+    def _make_rows(self) -> None:
+        rows = Rows(self.key_dtype, self.value_dtype, self.value_shape)
+        rows.insert(*self.export())
+        self.rows = rows
+
+    def _at_rows(self, rows: np.ndarray, default: Any, full: bool) -> np.ndarray:
+        """Values by row; `default`, one for each or one for all, for the rows below 0."""
+        assert self.rows is not None
+        missing = rows < 0
+        if missing.all():
+            result = np.empty((rows.size, *self.value_shape), self.value_dtype.np)
+        else:
+            result = self.rows.values.take(rows, axis=0, mode="wrap")
+        if missing.any():
+            result[missing] = default[missing] if full else default[()]
+        return result
+
     def export(self) -> tuple[np.ndarray, np.ndarray]:
         """(keys, values), in no particular order."""
         self.check_ready()
         with self.lock:
+            if self.rows is not None:
+                return self.rows.items()
             items = list(self.entries.items())
         keys = np.empty(len(items), dtype=self.key_dtype.np)
         values = np.empty((len(items), *self.value_shape), dtype=self.value_dtype.np)
@@ -102,7 +134,7 @@ class Table:
     def check_ready(self) -> None:
         """Raises if the table cannot be read yet."""
 
-    def _rows(self, keys: np.ndarray, values: np.ndarray) -> Any:
+    def _pairs(self, keys: np.ndarray, values: np.ndarray) -> Any:
         rows = values.reshape((keys.size, *self.value_shape))
         # Rows are copied: the tensor they come from belongs to the step. Whole numbers are read faster as Python's.
         if self.value_shape:
@@ -136,7 +168,7 @@ class StaticTable(Table):
     def initialize(self, keys: np.ndarray, values: np.ndarray) -> None:
         self.check_values(keys, values)
         entries: dict[Any, Any] = {}
-        for key, value in self._rows(keys, values):
+        for key, value in self._pairs(keys, values):
             old = entries.setdefault(key, value)
             if old is not value and old != value:
                 shown = key.decode(errors="replace") if isinstance(key, bytes) else key
@@ -154,24 +186,63 @@ class StaticTable(Table):
     def replace(self, keys: np.ndarray, values: np.ndarray) -> None:
         self.initialize(keys, values)
 
+    def _found_rows(self, keys: np.ndarray) -> np.ndarray | None:
+        if keys.size < MANY or not can_hold(self.key_dtype):
+            return None
+        try:
+            if self.rows is None:
+                self._make_rows()
+            assert self.rows is not None
+            return self.rows.find(keys.ravel())
+        except CannotTell:
+            return None
+
 
 class MutableTable(Table):
     """Changed at will."""
 
+    may_have_rows = True
+
     def insert(self, keys: np.ndarray, values: np.ndarray) -> None:
         self.check_values(keys, values)
         with self.lock:
-            self.entries.update(self._rows(keys, values))
+            if self.rows is None and self.may_have_rows and keys.size >= MANY and can_hold(self.key_dtype):
+                self._change(lambda: self._make_rows())
+                self.entries = {} if self.rows is not None else self.entries
+            rows = self.rows
+            if rows is None or not self._change(lambda: rows.insert(keys.ravel(), values.reshape((keys.size, *self.value_shape)))):
+                self.entries.update(self._pairs(keys, values))
 
     def remove(self, keys: np.ndarray) -> None:
         with self.lock:
-            for key in keys.ravel().tolist():
-                self.entries.pop(key, None)
+            rows = self.rows
+            if rows is None or not self._change(lambda: rows.remove(keys.ravel())):
+                for key in keys.ravel().tolist():
+                    self.entries.pop(key, None)
 
     def replace(self, keys: np.ndarray, values: np.ndarray) -> None:
         self.check_values(keys, values)
         with self.lock:
-            self.entries = dict(self._rows(keys, values))
+            self.entries, self.rows = {}, None
+            self.insert(keys, values)
+
+    def _found_rows(self, keys: np.ndarray) -> np.ndarray | None:
+        rows = self.rows
+        found: list[np.ndarray] = []
+        if rows is not None and self._change(lambda: found.append(rows.find(keys.ravel()))):
+            return found[0]
+        return None
+
+    def _change(self, do: Callable[[], Any]) -> bool:
+        """Whether that could be done with rows; if not, there are none from now on."""
+        try:
+            do()
+        except CannotTell:
+            if self.rows is not None:
+                self.entries = dict(self._pairs(*self.rows.items()))
+            self.rows, self.may_have_rows = None, False
+            return False
+        return True
 
 
 class DenseTable(MutableTable):
@@ -187,7 +258,11 @@ class DenseTable(MutableTable):
             raise InvalidArgumentError("Empty and deleted keys cannot be equal")
 
     def _check_keys(self, keys: np.ndarray) -> None:
-        for key in keys.ravel().tolist():
+        unusable = [k for k in (self.empty_key, self.deleted_key) if k is not None]
+        if keys.dtype.kind in "iuO" and not any((keys == k).any() for k in unusable):
+            return
+        given = keys.ravel().tolist()
+        for key in given:
             if key == self.empty_key:
                 raise InvalidArgumentError("Using the empty_key as a table key is not allowed")
             if self.deleted_key is not None and key == self.deleted_key:

@@ -31,6 +31,8 @@ def top_k(x, k, index_type: Any = np.int32):
     wide = widen(flat)
     if k == 1:
         index = np.argmax(wide, -1)[:, None]
+    elif len(wide) == 1 and n <= ONE_SHORT_ROW and (found := _largest_of_one(wide[0], k)) is not None:
+        return [flat[0].take(found).reshape(shape), found.astype(index_type).reshape(shape)]
     else:
         index = _among_candidates(wide, k) if n >= LEAST_IN_A_GROUP * GROUPS * k else None
         if index is not None:
@@ -153,6 +155,21 @@ def _largest(x: np.ndarray, k: int) -> np.ndarray:
     index = np.nonzero(above)[1].reshape(-1, k)
     order = _descending(np.take_along_axis(x, index, -1))
     return np.take_along_axis(index, order, -1)
+
+
+ONE_SHORT_ROW = 4096
+"""Entries of a row that stands alone, up to which the calls are what takes the time: fewer of them are better."""
+
+
+def _largest_of_one(x: np.ndarray, k: int) -> np.ndarray | None:
+    """As `_largest` for a vector; None if one of the largest is NaN."""
+    n = len(x)
+    last = np.partition(x, n - k)[n - k :]  # those above the k-th largest, in any order; NaN would be among them
+    at = np.flatnonzero(x >= last[0])
+    if at.size < k or (last != last).any():
+        return None
+    chosen = x.take(at)
+    return at.take(at.size - 1 - np.argsort(chosen[::-1], kind="stable")[: -k - 1 : -1])
 
 
 def nth_element(x, n, *, reverse):

@@ -42,7 +42,8 @@ def _check_bounds(low: int, high: int) -> None:
 def quantize(x: Any, scales: Any, zero_points: Any, *, Tout: DType, quantization_axis: int, quantization_min_val: int, quantization_max_val: int) -> Any:
     _check_bounds(quantization_min_val, quantization_max_val)
     scale, zero = _parameters("", x, scales, zero_points, quantization_axis, positive=False)
-    whole = np.floor(x * (_F(1) / scale) + _F(0.5)).astype(np.float64) + zero
+    whole = np.floor(x * (_F(1) / scale) + _F(0.5)).astype(np.float64)
+    whole = np.where(np.abs(whole) < 1 << 31, whole, -(1 << 31)) + zero  # what is no int32 is the least of them in C++, NaN too
     return np.clip(whole, quantization_min_val, quantization_max_val).astype(Tout.np)
 
 

@@ -34,17 +34,18 @@ def ended(a: Assembler) -> Any:
 def finished(a: Assembler) -> Any:
     """The function of six arguments that some code is."""
     pointer, number = ctypes.c_void_p, ctypes.c_int64
-    return ctypes.CFUNCTYPE(None, number, pointer, pointer, pointer, pointer, number)(_placed(a))
+    return ctypes.CFUNCTYPE(None, number, pointer, pointer, pointer, pointer, number)(placed(a))
 
 
 def code_of(a: Assembler) -> int:
     """As `ended`, but the address of the function."""
     for pop in _RESTORED:
         a.raw(*pop)
-    return _placed(a)
+    return placed(a)
 
 
-def _placed(a: Assembler) -> int:
+def placed(a: Assembler) -> int:
+    """The address of some code, which returns at its end."""
     from penstock.ops.native.compiler import into_memory
 
     a.raw(0xC5, 0xF8, 0x77, 0xC3)  # vzeroupper; ret

@@ -52,6 +52,61 @@ def split(records: np.ndarray, fields: int, delimiter: bytes | None) -> Fields |
     )
 
 
+def integers(strings: np.ndarray) -> np.ndarray | None:
+    """A contiguous vector of strings as int64; None if one is no plain integer of at most LONGEST digits, or they cannot be read here."""
+    if not texts.can_read():
+        return None
+    result = np.empty(strings.size, np.int64)
+    return result if texts.read(_integer_loop, strings, result) else None
+
+
+@cache
+def _integer_loop() -> Any:
+    a = texts.Scalars()
+    return texts.over_strings(a, lambda: _integer(a), 0)
+
+
+def _integer(a: texts.Scalars) -> None:
+    letter, negative, value = R9, R10, R11
+    minus, signed, digits, digit = range(4)
+
+    def next_letter() -> None:
+        a.with_number(0, RAX, 1)
+        a.with_number(5, R8, 1)
+
+    a.with_number(7, R8, 0)
+    a.jump(texts.STOP, asm.ZERO)
+    a.set_number(negative, 0)
+    a.scalar(texts.LOAD_BYTE, letter, Mem(RAX))
+    a.with_number(7, letter, ord("-"))
+    a.jump(minus, asm.ZERO)
+    a.with_number(7, letter, ord("+"))
+    a.jump(signed, asm.ZERO)
+    a.jump(digits)
+    a.label(minus)
+    a.with_number(5, negative, 1)
+    a.label(signed)
+    next_letter()
+    a.jump(texts.STOP, asm.ZERO)
+    a.label(digits)
+    a.with_number(7, R8, LONGEST)
+    a.jump(texts.STOP, asm.ABOVE)
+    a.set_number(value, 0)
+    a.label(digit)
+    a.scalar(texts.LOAD_BYTE, letter, Mem(RAX))
+    a.with_number(5, letter, ord("0"))
+    a.with_number(7, letter, 9)
+    a.jump(texts.STOP, asm.ABOVE)
+    a.scalar(texts.LEA, value, Mem(value, index=value, scale=4))
+    a.scalar(texts.LEA, value, Mem(letter, index=value, scale=2))
+    next_letter()
+    a.jump(digit, asm.NOT_ZERO)
+    a.xor(value, negative)  # with -1, less -1: the negative
+    a.scalar(asm.SUB, value, negative)
+    a.scalar(asm.MOVE_TO_MEMORY, value, Mem(RDX))
+    a.with_number(0, RDX, 8)
+
+
 @cache
 def _loop() -> Any:
     a = texts.Scalars()

@@ -1,4 +1,4 @@
-"""Gamma and Poisson samplers as loops: eight outputs at a time, each with a stretch of the Philox stream, drawing until a proposal is good.
+"""Gamma, Poisson and binomial samplers as loops: eight outputs at a time, each with a stretch of the Philox stream, drawing until a proposal is good.
 
 The formulas are those of `kernels.samplers`, in the same order; the numbers differ at most in the last place of a logarithm.
 """
@@ -18,6 +18,9 @@ from penstock.ops.native.maths import absolute, log, log1p, power
 from penstock.ops.native.vectors import Trace, Vec, only_if, repeat, select
 
 _LOG_FACTORIALS = np.array([math.log(math.factorial(k)) for k in range(10)] + [0.0] * 6)
+_STIRLING_TAILS = np.array([
+    0.0810614667953272, 0.0413406959554092, 0.0276779256849983, 0.02079067210376509, 0.0166446911898211,
+    0.0138761288230707, 0.0118967099458917, 0.0104112652619720, 0.00925546218271273, 0.00833056343336287] + [0.0] * 6)  # fmt: skip
 _COST = 1500
 """Instructions for each output, about."""
 
@@ -43,17 +46,18 @@ def _draw(trace: Trace, draws: _Draws, make: Callable[..., tuple[Vec, Vec]], wan
     return select(left == 1, second, first), _Draws(select(dry, draws.block + 1, draws.block), first, second, left)
 
 
-def _poisson(trace: Trace, start: Vec, rate: Vec) -> Vec:
-    def block(at: Vec) -> tuple[Vec, Vec]:
-        """A block's two numbers in the order in which they are drawn."""
-        first, second = streams._uniform64(trace, streams._blocks(trace, at))
-        return second, first
+def _block(trace: Trace, at: Vec) -> tuple[Vec, Vec]:
+    """A block's two numbers in the order in which they are drawn."""
+    first, second = streams._uniform64(trace, streams._blocks(trace, at))
+    return second, first
 
+
+def _poisson(trace: Trace, start: Vec, rate: Vec) -> Vec:
     def by_products() -> Vec:
         limit = np.exp(-rate)
 
         def step(at: Vec, product: Vec, count: Vec) -> Any:
-            one, two = block(at)
+            one, two = _block(trace, at)
             once = product * one
             twice = once * two
             goes_on = once > limit
@@ -68,7 +72,7 @@ def _poisson(trace: Trace, start: Vec, rate: Vec) -> Vec:
         log_rate = log(rate)
 
         def step(at: Vec, result: Vec) -> Any:
-            u, v = block(at)
+            u, v = _block(trace, at)
             u = u - 0.5
             shifted = 0.5 - absolute(u)
             k = np.floor((2 * a / shifted + b) * u + rate + 0.43)
@@ -88,9 +92,68 @@ def _log_factorial(trace: Trace, k: Vec) -> Vec:
     square = 1 / (n * n)
     series = (1 / 12 - square * (1 / 360 - square * (1 / 1260 - square * (1 / 1680 - square * (1 / 1188))))) / n
     large = (n - 0.5) * log(n) - n + 0.91893853320467274178 + series
+    return select(k < 10, _known(trace, k, _LOG_FACTORIALS), large)
+
+
+def _known(trace: Trace, k: Vec, table: np.ndarray) -> Vec:
+    """table[k], for whole numbers below 16."""
     index = trace.add("f64_to_i64", [k], "i64")
-    known = trace.add("lookup.f64", [index, *(trace.table(half, "f64") for half in (_LOG_FACTORIALS[:8], _LOG_FACTORIALS[8:]))], "f64")
-    return select(k < 10, known, large)
+    return trace.add("lookup.f64", [index, *(trace.table(half, "f64") for half in (table[:8], table[8:]))], "f64")
+
+
+def _stirling_tail(trace: Trace, k: Vec) -> Vec:
+    square = (k + 1) * (k + 1)
+    large = (1 / 12 - (1 / 360 - k.like(1 / 1260) / square) / square) / (k + 1)
+    return select(k <= 9, _known(trace, k, _STIRLING_TAILS), large)
+
+
+def _binomial(trace: Trace, start: Vec, n: Vec, probability: Vec) -> Vec:
+    """`probability` is negative where it shall be done by inversion."""
+    p = absolute(probability)
+
+    def by_inversion() -> Vec:
+        scale = log1p(-p)
+
+        def step(at: Vec, total: Vec, count: Vec) -> Any:
+            one, two = _block(trace, at)
+            once = total + np.ceil(log(one) / scale)
+            twice = once + np.ceil(log(two) / scale)
+            goes_on = once <= n
+            return at + 1, select(goes_on, twice, math.inf), select(goes_on, select(twice <= n, count + 2, count + 1), count)
+
+        return repeat(lambda at, total, count: total <= n, step, start, n.like(0), n.like(0))[2]
+
+    def by_rejection() -> Vec:
+        spread = (n * p * (1 - p)).op("sqrt")
+        b = 1.15 + 2.53 * spread
+        a = -0.0873 + 0.0248 * b + 0.01 * p
+        c = n * p + 0.5
+        v_r = 0.92 - n.like(4.2) / b
+        r = p / (1 - p)
+        alpha = (2.83 + n.like(5.1) / b) * spread
+        m = np.floor((n + 1) * p)
+        tails = _stirling_tail(trace, m) + _stirling_tail(trace, n - m)
+        middle = (m + 0.5) * log((m + 1) / (r * (n - m + 1)))
+
+        def step(at: Vec, result: Vec) -> Any:
+            u, v = _block(trace, at)
+            u = u - 0.5
+            us = 0.5 - absolute(u)
+            k = np.floor((2 * a / us + b) * u + c)
+            quick = (us >= 0.07) & (v <= v_r)
+            left = log(v * alpha / (a / (us * us) + b))
+            bound = (
+                middle
+                + (n + 1) * log((n - m + 1) / (n - k + 1))
+                + (k + 0.5) * log(r * (n - k + 1) / (k + 1))
+                + tails - _stirling_tail(trace, k) - _stirling_tail(trace, n - k)
+            )  # fmt: skip
+            fits = (k >= 0) & (k <= n) & (left <= bound)
+            return at + 1, select(quick | fits, k, math.nan)
+
+        return repeat(lambda at, result: result != result, step, start, n.like(math.nan))[1]
+
+    return only_if(probability > 0, by_rejection, only_if(probability < 0, by_inversion, n.like(0)))
 
 
 def _gamma(trace: Trace, start: Vec, alpha: Vec) -> Vec:
@@ -125,27 +188,28 @@ def _gamma(trace: Trace, start: Vec, alpha: Vec) -> Vec:
 
 
 @cache
-def _loop(formula: Callable[..., Vec]) -> Any:
-    """f(n, parameters, starts, arguments, results)"""
+def _loop(formula: Callable[..., Vec], count: int) -> Any:
+    """f(n, parameters, starts, *arguments, results), with so many arguments."""
     from penstock.ops.native import compiler
 
     trace = Trace()
     start = trace.add("input", [], "i64", (1, "i64"))
-    argument = trace.add("input", [], "f64", (2, "f64"))
-    trace.add("output", [formula(trace, start, argument)], "none", (3, "f64", 0))
-    steps = [0, 64, 64, 64]
+    arguments = [trace.add("input", [], "f64", (2 + i, "f64")) for i in range(count)]
+    trace.add("output", [formula(trace, start, *arguments)], "none", (2 + count, "f64", 0))
+    steps = [0, 64, *[64] * count, 64]
     return compiler.function_at(compiler.into_memory(compiler.Code(trace, streams.LANES, steps).write()), len(steps))
 
 
-def _run(formula: Callable[..., Vec], key: int, counter: int, stretch: int, arguments: np.ndarray) -> np.ndarray | None:
-    n = arguments.size
-    if n < native.SMALL or not streams.can_fill(counter, stretch, n):
+def _run(formula: Callable[..., Vec], key: int, counter: int, stretch: int | np.ndarray, *arguments: np.ndarray) -> np.ndarray | None:
+    """`stretch`: blocks that belong to an output; if outputs differ in that, where each begins is its number times its own stretch."""
+    n = arguments[0].size
+    if n < native.SMALL or not streams.can_fill(counter, int(np.max(stretch)), n):
         return None
     parameters = streams._parameters(key, counter >> 64)
-    starts = np.arange(n, dtype=np.uint64) * np.uint64(stretch) + np.uint64(counter & streams._LOW64)
+    starts = np.arange(n, dtype=np.uint64) * np.asarray(stretch, np.uint64) + np.uint64(counter & streams._LOW64)
     out = np.empty(n)
-    loop = _loop(formula)
-    pieces = [(a.ctypes.data, a.itemsize) for a in (starts, arguments, out)]
+    loop = _loop(formula, len(arguments))
+    pieces = [(a.ctypes.data, a.itemsize) for a in (starts, *arguments, out)]
     native.over_threads(lambda count, *places: loop(count, parameters.ctypes.data, *places), n, _COST / streams.LANES, pieces)
     return out
 
@@ -158,3 +222,8 @@ def poisson(key: int, counter: int, stretch: int, rates: np.ndarray) -> np.ndarr
 def gamma(key: int, counter: int, stretch: int, alphas: np.ndarray) -> np.ndarray | None:
     """One number of Gamma(alpha, 1) for each alpha (float64), or None."""
     return _run(_gamma, key, counter, stretch, alphas)
+
+
+def binomial(key: int, counter: int, stretches: np.ndarray, n: np.ndarray, p: np.ndarray) -> np.ndarray | None:
+    """One number for each pair of tries and probability (float64, at most one half; negative: by inversion; 0 or NaN: the number is 0), or None."""
+    return _run(_binomial, key, counter, stretches, n, p)

@@ -58,6 +58,19 @@ def fold_sorted(ufunc: Any, result: np.ndarray, ids: np.ndarray, rows: np.ndarra
     native.threads.parallel_for(pieces, lambda i: fold(ufunc, result, ids[cuts[i] : cuts[i + 1]], rows[cuts[i] : cuts[i + 1]], in_groups=True))
 
 
+def can_add_products(dtype: np.dtype, width: int) -> bool:
+    return dtype in _TYPES and 0 < width <= 64 // dtype.itemsize and native.available()
+
+
+def add_products(result: np.ndarray, rows: np.ndarray, columns: np.ndarray, values: np.ndarray, right: np.ndarray) -> None:
+    """result[rows[i]] += values[i] * right[columns[i]], one after the other, for rows of at most one vector: a sparse matrix times a narrow one. All arrays are contiguous,
+    rows and columns of one type and within their bounds, the others of another."""
+    if len(rows):
+        width = result.shape[1]
+        function = _loop_over_entries(_TYPES[result.dtype], result.itemsize, rows.itemsize, width == 1 and result.dtype.kind == "f")
+        function(len(rows), address_of(rows), address_of(columns), address_of(values), address_of(right), address_of(result), width * result.itemsize, width)
+
+
 _ELEMENTS = 1 << 16
 """Elements that are worth a thread."""
 
@@ -144,6 +157,65 @@ def _loop_over_groups(op: str, type: str, id_size: int) -> Any:
     return _function(a)
 
 
+@cache
+def _loop_over_entries(type: str, size: int, id_size: int, is_single: bool) -> Any:
+    """f(n, rows, columns, values, right, result, bytes of a row, its elements); the row of the result stays in a register as long as the entries are its own.
+    `is_single`: rows of one number, which a load of a whole vector would wait for if a neighbour has just been stored."""
+    a = Assembler()
+    a.scalar(asm.MOVE, R11, Mem(RSP, 8))
+    a.scalar(asm.MOVE, R10, Mem(RSP, 16))
+    a.set_number(RAX, -1)
+    a.low_bits(RAX, R10)
+    a.mask_from(_TAIL, RAX)
+    entry, same = range(2)
+    move = asm.MOVE if id_size == 8 else _MOVE_EXTENDED
+
+    def address(reg: int, of: int) -> None:
+        a.scalar(asm.MULTIPLY, reg, R11)
+        a.scalar(asm.ADD, reg, of)
+
+    def take() -> None:
+        a.scalar(asm.MOVE, R10, RAX)
+        address(RAX, R9)
+        load(0)
+
+    def load(reg: int) -> None:
+        if is_single:
+            a.vector(f"load_one.{type}", reg, Mem(RAX))
+        else:
+            a.vector(f"load.{type}", reg, Mem(RAX), mask=_TAIL, zero=True)
+
+    def put() -> None:
+        address(R10, R9)
+        if is_single:
+            a.vector(f"store_one.{type}", 0, Mem(R10))
+        else:
+            a.vector(f"store.{type}", 0, Mem(R10), mask=_TAIL)
+
+    a.scalar(move, RAX, Mem(RSI))
+    take()
+    a.label(entry)
+    a.scalar(move, RAX, Mem(RSI))
+    a.scalar(asm.CMP, RAX, R10)
+    a.jump(same, asm.ZERO)
+    put()
+    take()
+    a.label(same)
+    a.scalar(move, RAX, Mem(RDX))
+    address(RAX, R8)
+    load(1)
+    form = "_one" if is_single else ""
+    a.vector(f"mul{form}.{type}", 1, 1, Mem(RCX, broadcast=not is_single))
+    a.vector(f"add{form}.{type}", 0, 0, 1)
+    a.with_number(0, RSI, id_size)
+    a.with_number(0, RDX, id_size)
+    a.with_number(0, RCX, size)
+    a.with_number(5, RDI, 1)
+    a.jump(entry, asm.NOT_ZERO)
+    put()
+    return _function(a, pointers=5, numbers=2)
+
+
 def _next_id(a: Assembler, size: int) -> None:
     """Into RAX, and compared with the number of rows, as unsigned numbers: nothing else would stop the loop from writing anywhere."""
     a.scalar(asm.MOVE if size == 8 else _MOVE_EXTENDED, RAX, Mem(RSI))
@@ -154,13 +226,14 @@ _MOVE_EXTENDED = 0x63
 """An int32 as an int64."""
 
 
-def _function(a: Assembler) -> Any:
+def _function(a: Assembler, pointers: int = 3, numbers: int = 3) -> Any:
+    """The first argument is a number, then come pointers and more numbers."""
     from penstock.ops.native.compiler import into_memory
 
     a.scalar(asm.MOVE, RAX, RDI)
     a.raw(0xC5, 0xF8, 0x77, 0xC3)  # vzeroupper; ret
     pointer, number = ctypes.c_void_p, ctypes.c_int64
-    return ctypes.CFUNCTYPE(number, number, pointer, pointer, pointer, number, number, number)(into_memory(a.finish()))
+    return ctypes.CFUNCTYPE(number, number, *[pointer] * pointers, *[number] * numbers)(into_memory(a.finish()))
 
 
 def _combine(a: Assembler, op: str, type: str) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,7 @@ _WORDS = 22
 what the next eight are further on. The loop moves the counters on itself."""
 _COUNTERS, _STEP = 192, 256
 _PARAMETERS = 33
+_NUMBERS = np.arange(LANES, dtype=np.uint64)
 
 
 def _blocks(trace: Trace, counters: Vec) -> tuple[Vec, Vec, Vec, Vec]:
@@ -77,6 +78,17 @@ def _uniform32(trace: Trace, words: Sequence[Vec]) -> tuple[Vec, Vec]:
 
     first, second = (number(pair) for pair in _words(trace, words))
     return first.as_type("i64"), second.as_type("i64")
+
+
+def _uniform_of_few_bits(mantissa: int) -> Callable[..., tuple[Vec, Vec]]:
+    """Single-precision numbers of which the lowest `mantissa` bits of a word decide."""
+    mask = (1 << mantissa) - 1
+
+    def make(trace: Trace, words: Sequence[Vec]) -> tuple[Vec, Vec]:
+        first, second = (((pair & (mask << 32 | mask)) << 23 - mantissa | 0x3F8000003F800000).as_type("f32") - 1 for pair in _words(trace, words))
+        return first.as_type("i64"), second.as_type("i64")
+
+    return make
 
 
 def _uniform64(trace: Trace, words: Sequence[Vec]) -> tuple[Vec, Vec]:
@@ -206,7 +218,8 @@ def _sincosf(trace: Trace, x: Vec) -> tuple[Vec, Vec]:
 
 
 _KINDS: dict[str, tuple[Callable[..., tuple[Vec, Vec]], int]] = {
-    "words": (_words, 90), "truncated32": (_truncated32, 700), "truncated64": (_truncated64, 700), "uniform32": (_uniform32, 100), "uniform64": (_uniform64, 100), "normal32": (_normal32, 220), "normal64": (_normal64, 220),
+    "words": (_words, 90), "truncated32": (_truncated32, 700), "truncated64": (_truncated64, 700), "uniform32": (_uniform32, 100), "uniform16": (_uniform_of_few_bits(10), 100), "uniform_b16": (_uniform_of_few_bits(7), 100),
+    "uniform64": (_uniform64, 100), "normal32": (_normal32, 220), "normal64": (_normal64, 220),
 }  # fmt: skip
 """How words (or, for truncated ones, counters) become the rows of the result, and about how many instructions that takes in all."""
 
@@ -227,6 +240,12 @@ def _loop(kind: str) -> Any:
 
 
 def _parameters(key: int, high: int) -> np.ndarray:
+    """What a loop is told, but for the counters."""
+    return _general(key, high).copy()
+
+
+@lru_cache(64)
+def _general(key: int, high: int) -> np.ndarray:
     words = [k for i in range(10) for k in ((key & _LOW32) + _W0 * i & _LOW32, (key >> 32) + _W1 * i & _LOW32)]
     parameters = np.zeros(_PARAMETERS, np.uint64)
     parameters[:_WORDS] = [*words, high & _LOW32, high >> 32]
@@ -249,14 +268,14 @@ def fill(kind: str, key: int, counter: int, stride: int, out: np.ndarray) -> Non
 
     def work(i: int) -> None:
         start, stop = i * size, min(rows, (i + 1) * size)
-        parameters = general.copy()
-        parameters[_COUNTERS // 8:_STEP // 8] = np.arange(LANES, dtype=np.uint64) * np.uint64(stride) + np.uint64(low + start * stride)
+        parameters = general.copy() if pieces > 1 else general
+        parameters[_COUNTERS // 8:_STEP // 8] = _NUMBERS * np.uint64(stride) + np.uint64(low + start * stride)
         whole = (stop - start) // LANES * LANES
         if whole:
-            function(whole, parameters.ctypes.data, out.ctypes.data + 16 * start)
+            function(whole, native.address_of(parameters), native.address_of(out) + 16 * start)
         if whole < stop - start:
             last = np.empty((LANES, *out.shape[1:]), out.dtype)
-            function(LANES, parameters.ctypes.data, last.ctypes.data)
+            function(LANES, native.address_of(parameters), native.address_of(last))
             out[start + whole:stop] = last[:stop - start - whole]
 
     native.threads.parallel_for(-(-rows // size), work)

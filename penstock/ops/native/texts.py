@@ -18,12 +18,13 @@ from penstock.ops import native
 from penstock.ops.native import assembler as asm
 from penstock.ops.native.assembler import R8, R9, R10, R11, RAX, RBP, RBX, RCX, RDI, RDX, RSI, Assembler, Mem
 
+_MURMUR, _MURMUR_SEED = 0xC6A4A7935BD1E995, 0xDECAFCAFFE
 _K0, _K1, _K2 = 0xC3A5C85C97CB3127, 0xB492B66FBE98F273, 0x9AE16A3B2F90404F
-_TYPE, _SIZE, _LETTERS = object.__basicsize__ - 8, object.__basicsize__, bytes.__basicsize__ - 1
+TYPE, SIZE, LETTERS = object.__basicsize__ - 8, object.__basicsize__, bytes.__basicsize__ - 1
 """Where an object's type stands, the length of `bytes`, and their letters."""
 LONGEST = 64
 """Letters of a string of which the fingerprint is taken here."""
-_XOR, LOAD_BYTE, _LEA = 0x33, 0x1B6, 0x8D
+_XOR, LOAD_BYTE, LEA = 0x33, 0x1B6, 0x8D
 SAVED = (RBX, RBP, *range(12, 16))
 """Registers that the caller wants back."""
 _TEXT, _N, _RESULT, _T = RAX, R8, R9, R10  # what holds the string's address, its length, its hash; something to work with
@@ -37,6 +38,11 @@ def fingerprints(strings: np.ndarray) -> np.ndarray | None:
 def siphashes(strings: np.ndarray, k0: int, k1: int) -> np.ndarray | None:
     """SipHash-2-4 of each of a contiguous array of strings; None if they cannot be read here."""
     return _hashes(_siphash_loop, strings, *(np.array([key & (1 << 64) - 1], np.uint64) for key in (k0, k1)))
+
+
+def murmurs(strings: np.ndarray) -> np.ndarray | None:
+    """The old Murmur hash of each of a contiguous array of strings; None if they cannot be read here."""
+    return _hashes(_murmur_loop, strings)
 
 
 def lengths(strings: np.ndarray) -> np.ndarray | None:
@@ -75,7 +81,7 @@ def read(loop: Callable[[], Any], strings: np.ndarray, result: np.ndarray, *keys
 
 
 def address_of_letters(text: bytes) -> int:
-    return id(text) + _LETTERS
+    return id(text) + LETTERS
 
 
 def can_read() -> bool:
@@ -89,7 +95,7 @@ def _is_known() -> bool:
         return False
     sample = b"abc" * 5
     read = ctypes.c_ssize_t.from_address
-    return read(id(sample) + _TYPE).value == id(bytes) and read(id(sample) + _SIZE).value == 15 and ctypes.string_at(id(sample) + _LETTERS, 15) == sample
+    return read(id(sample) + TYPE).value == id(bytes) and read(id(sample) + SIZE).value == 15 and ctypes.string_at(id(sample) + LETTERS, 15) == sample
 
 
 class Scalars(Assembler):
@@ -156,10 +162,10 @@ def over_strings(a: Scalars, code: Callable[[], None], keys: int) -> Any:
     a.move(_TEXT, Mem(RSI))
     a.with_number(7, _TEXT, 0)
     a.jump(STOP, asm.ZERO)
-    a.scalar(asm.CMP, RCX, Mem(_TEXT, _TYPE))
+    a.scalar(asm.CMP, RCX, Mem(_TEXT, TYPE))
     a.jump(STOP, asm.NOT_ZERO)
-    a.move(_N, Mem(_TEXT, _SIZE))
-    a.with_number(0, _TEXT, _LETTERS)
+    a.move(_N, Mem(_TEXT, SIZE))
+    a.with_number(0, _TEXT, LETTERS)
     code()
     a.with_number(0, RSI, 8)
     a.with_number(5, RDI, 1)
@@ -198,7 +204,7 @@ def _fingerprint(a: Scalars) -> None:
         """The eight bytes from there on; a negative place counts from the end."""
         return Mem(_TEXT, at) if at >= 0 else Mem(_TEXT, at, index=_N)
 
-    a.scalar(_LEA, factor, Mem(_N, index=_N))
+    a.scalar(LEA, factor, Mem(_N, index=_N))
     a.add(factor, k2)
     a.with_number(7, _N, 16)
     a.jump(many, asm.ABOVE)
@@ -304,6 +310,53 @@ def _fingerprint(a: Scalars) -> None:
     a.add(_RESULT, w)
     a.mix(u, _RESULT, factor)
     a.label(done)
+
+
+@cache
+def _murmur_loop() -> Any:
+    a = Scalars()
+    return over_strings(a, lambda: _stored(a, _murmur), 0)
+
+
+def _murmur(a: Scalars) -> None:
+    word, last, letter, ended, done = range(5)
+    left, factor = SAVED[2:4]
+    a.move(factor, a.number(_MURMUR))
+    a.move(left, _N)
+    a.move(_RESULT, _N)
+    a.multiply(_RESULT, factor)
+    a.xor(_RESULT, a.number(_MURMUR_SEED))
+    a.label(word)
+    a.with_number(7, left, 8)
+    a.jump(last, asm.BELOW)
+    a.move(R11, Mem(_TEXT))
+    a.multiply(R11, factor)
+    a.fold(R11)
+    a.multiply(R11, factor)
+    a.xor(_RESULT, R11)
+    a.multiply(_RESULT, factor)
+    a.with_number(0, _TEXT, 8)
+    a.with_number(5, left, 8)
+    a.jump(word)
+    a.label(last)  # the bytes that are left, if any
+    a.with_number(7, left, 0)
+    a.jump(done, asm.ZERO)
+    a.scalar(asm.SUB, R11, R11)
+    a.label(letter)
+    a.with_number(7, left, 0)
+    a.jump(ended, asm.ZERO)
+    a.with_number(5, left, 1)
+    a.shift_left(R11, 8)
+    a.scalar(LOAD_BYTE, _T, Mem(_TEXT, index=left))
+    a.add(R11, _T)
+    a.jump(letter)
+    a.label(ended)
+    a.xor(_RESULT, R11)
+    a.multiply(_RESULT, factor)
+    a.label(done)
+    a.fold(_RESULT)
+    a.multiply(_RESULT, factor)
+    a.fold(_RESULT)
 
 
 @cache

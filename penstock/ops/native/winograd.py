@@ -7,12 +7,14 @@
 and for the gradient of the weights, which the same 16 points give out of 4 x 4 cells and 2 x 2 gradients of results:
 
     gradients  2 x 2 gradients of a tile's results   ->  H gradients H', one number for each point
-    products   points of cells and of gradients      ->  at each point, for each pair of channels, the sum of all tiles' products
     weights    16 points of a channel                ->  C' points C, 3 x 3 gradients of weights
 
 (`engines.onednn.winograd` has the matrices and what lies between. To `filters` a channel of the input is a tile, and the results' are its channels.) All of a tile stays in registers, 16 channels at a time. A function gets a table (`Table`); several threads may call
 it with the same one, and each takes the next few tiles until there are none. Where a tile's cells or results lie is told as offsets; what is negative lies outside of the image: such cells
 are read from a row of zeros, and such results written to where nobody looks.
+
+Threads that need not wait for each other between the steps have tables of their own, and functions that are `alone`: f(table, number of the image, number of the
+strip of tiles in it). `native.strips` hands them out, and has what lies between the transforms.
 """
 
 from __future__ import annotations
@@ -45,12 +47,15 @@ class Table(NamedTuple):
     channel_bytes: int  # of one cell, result or point
     bias: int = 0
     addend: int = 0  # as `image`
+    step: int = 0  # for functions that are alone: bytes from one image to the next; `places` are those of its first strip, and others follow
+    plane: int = 0  # likewise: bytes from one point to the next, which need not be those of its tiles
     doubt: int = 0  # becomes another number where results or weights are not all finite
 
 
 _AT = {name: Mem(RDI, 8 * i) for i, name in enumerate(Table._fields)}
-_VECTOR = 4 * LANES
+VECTOR = 4 * LANES
 _TEST, _MOVE_IF_NEGATIVE = 0x85, 0x148
+TAKE_ONE = (0xF0, 0x48, 0x0F, 0xC1, 0x07)  # lock xadd [rdi], rax
 _PIECE, _TILE, _CHANNELS, _LEFT, _DONE, _END, _FINITE = range(7)
 _WATCHED, _NONE = 31, 29
 """Vectors: what becomes NaN as soon as a number that is written is infinite or NaN; zeros."""
@@ -67,45 +72,66 @@ def _resolved(a: Assembler, count: int, base: Mem, at: int) -> None:
         a.scalar(asm.MOVE_TO_MEMORY, RCX, Mem(RSP, at + 8 * i))
 
 
-def _over_tiles(places: int, room: int, prepare: Callable[[Assembler], None], channels: Callable[[Assembler], None], is_watched: bool = False) -> int:
-    """The address of a function of a table: `prepare` writes what is done once for a tile whose places are at R8, and `channels` what is done for 16 of its
-    channels: RDX bytes into what lies at each address on the stack, and at RCX among the points, RSI bytes from one to the next. `is_watched`: `channels`
-    calls `_watch` for what it writes."""
+def _over_tiles(
+    places: int, room: int, prepare: Callable[[Assembler, Mem, Mem], None], channels: Callable[[Assembler], None], is_alone: bool, is_watched: bool = False
+) -> int:
+    """The address of a function of a table: `prepare` writes what is done once for a tile whose places are at R8, in the image and the addend that it is given, and
+    `channels` what is done for 16 of its channels: RDX bytes into what lies at each address on the stack, and at RCX among the points, RSI bytes from one to
+    the next. `is_watched`: `channels` calls `_watch` for what it writes. A function that `is_alone` answers whether it is in doubt."""
     a = begun()
+    images = [_AT["image"], _AT["addend"]]
     if is_watched:
         a.vector("xor.i32", _WATCHED, _WATCHED, _WATCHED)
         a.vector("xor.i32", _NONE, _NONE, _NONE)
-    a.with_number(5, RSP, room)
+    if is_alone:
+        a.with_number(5, RSP, room + 16)
+        a.scalar(asm.MULTIPLY, RSI, _AT["step"])
+        for i in range(2):
+            a.scalar(asm.MOVE, RAX, images[i])
+            a.scalar(asm.ADD, RAX, RSI)
+            images[i] = Mem(RSP, room + 8 * i)
+            a.scalar(asm.MOVE_TO_MEMORY, RAX, images[i])
+    else:
+        a.with_number(5, RSP, room)
     a.scalar(asm.MOVE, R11, _AT["channel_bytes"])
-    a.scalar(asm.MOVE, RSI, _AT["tiles"])
-    a.scalar(asm.MULTIPLY, RSI, R11)
     a.scalar(asm.MOVE, R10, R11)
-    a.with_number(5, R10, _VECTOR)  # where the last vector of channels begins
-    a.label(_PIECE)
-    a.scalar(asm.MOVE, RAX, _AT["share"])
-    a.raw(0xF0, 0x48, 0x0F, 0xC1, 0x07)  # lock xadd [rdi], rax
+    a.with_number(5, R10, VECTOR)  # where the last vector of channels begins
     a.scalar(asm.MOVE, R12, _AT["tiles"])
-    a.scalar(asm.CMP, RAX, R12)
-    a.jump(_END, asm.ABOVE_EQUAL)
-    a.scalar(asm.MOVE, RBX, RAX)  # the tile; R12: behind the last one
-    a.scalar(asm.MOVE, RCX, RAX)
-    a.scalar(asm.ADD, RCX, _AT["share"])
-    a.scalar(asm.CMP, RCX, R12)
-    a.scalar(asm.MOVE_IF_BELOW, R12, RCX)
-    a.scalar(asm.MOVE, R9, RAX)
-    a.scalar(asm.MULTIPLY, R9, R11)
-    a.scalar(asm.ADD, R9, _AT["points"])
-    a.set_number(R8, 8 * places)
-    a.scalar(asm.MULTIPLY, R8, RAX)
+    if is_alone:
+        a.scalar(asm.MOVE, RSI, _AT["plane"])
+        a.set_number(R8, 8 * places)
+        a.scalar(asm.MULTIPLY, R8, R12)
+        a.scalar(asm.MULTIPLY, R8, RDX)
+        a.set_number(RBX, 0)
+        a.scalar(asm.MOVE, R9, _AT["points"])
+    else:
+        a.scalar(asm.MOVE, RSI, R12)
+        a.scalar(asm.MULTIPLY, RSI, R11)
+        a.label(_PIECE)
+        a.scalar(asm.MOVE, RAX, _AT["share"])
+        a.raw(*TAKE_ONE)
+        a.scalar(asm.MOVE, R12, _AT["tiles"])
+        a.scalar(asm.CMP, RAX, R12)
+        a.jump(_END, asm.ABOVE_EQUAL)
+        a.scalar(asm.MOVE, RBX, RAX)  # the tile; R12: behind the last one
+        a.scalar(asm.MOVE, RCX, RAX)
+        a.scalar(asm.ADD, RCX, _AT["share"])
+        a.scalar(asm.CMP, RCX, R12)
+        a.scalar(asm.MOVE_IF_BELOW, R12, RCX)
+        a.scalar(asm.MOVE, R9, RAX)
+        a.scalar(asm.MULTIPLY, R9, R11)
+        a.scalar(asm.ADD, R9, _AT["points"])
+        a.set_number(R8, 8 * places)
+        a.scalar(asm.MULTIPLY, R8, RAX)
     a.scalar(asm.ADD, R8, _AT["places"])
     a.label(_TILE)
-    prepare(a)
+    prepare(a, *images)
     a.set_number(RDX, 0)
     a.label(_CHANNELS)
     a.scalar(asm.MOVE, RCX, R9)
     a.scalar(asm.ADD, RCX, RDX)
     channels(a)
-    a.with_number(0, RDX, _VECTOR)
+    a.with_number(0, RDX, VECTOR)
     a.scalar(asm.CMP, RDX, R10)
     a.jump(_LEFT, asm.ABOVE)
     a.jump(_CHANNELS)
@@ -120,15 +146,19 @@ def _over_tiles(places: int, room: int, prepare: Callable[[Assembler], None], ch
     a.with_number(0, RBX, 1)
     a.scalar(asm.CMP, RBX, R12)
     a.jump(_TILE, asm.BELOW)
-    a.jump(_PIECE)
+    if not is_alone:
+        a.jump(_PIECE)
     a.label(_END)
+    a.with_number(0, RSP, room + 16 if is_alone else room)
+    a.set_number(RAX, 0)
     if is_watched:
         a.vector("cmp.f32", 1, _WATCHED, _WATCHED, immediate=asm.UNORDERED)
         a.mask("test", 1, 1)
         a.jump(_FINITE, asm.ZERO)
-        a.scalar(asm.MOVE_TO_MEMORY, R11, _AT["doubt"])
+        a.set_number(RAX, 1)
+        if not is_alone:
+            a.scalar(asm.MOVE_TO_MEMORY, RAX, _AT["doubt"])
         a.label(_FINITE)
-    a.with_number(0, RSP, room)
     return code_of(a)
 
 
@@ -138,7 +168,7 @@ def _watch(a: Assembler, register: int) -> None:
 
 
 @cache
-def cells() -> int:
+def cells(is_alone: bool = False) -> int:
     """The address of the function that makes points of cells."""
 
     def channels(a: Assembler) -> None:
@@ -153,7 +183,7 @@ def cells() -> int:
                 a.vector("store.f32", 16 + column, Mem(RCX))
                 a.scalar(asm.ADD, RCX, RSI)
 
-    return _over_tiles(CELL_PLACES, 8 * CELL_PLACES, lambda a: _resolved(a, CELL_PLACES, _AT["image"], 0), channels)
+    return _over_tiles(CELL_PLACES, 8 * CELL_PLACES, lambda a, image, _: _resolved(a, CELL_PLACES, image, 0), channels, is_alone)
 
 
 @cache
@@ -174,7 +204,7 @@ def filters() -> int:
                 a.vector("store.f32", register, Mem(RCX))
                 a.scalar(asm.ADD, RCX, RSI)
 
-    return _over_tiles(FILTER_PLACES, 8 * FILTER_PLACES, lambda a: _resolved(a, FILTER_PLACES, _AT["image"], 0), channels)
+    return _over_tiles(FILTER_PLACES, 8 * FILTER_PLACES, lambda a, image, _: _resolved(a, FILTER_PLACES, image, 0), channels, False)
 
 
 def _halves(a: Assembler, x: list[int], y: list[int]) -> None:
@@ -188,7 +218,7 @@ def _halves(a: Assembler, x: list[int], y: list[int]) -> None:
 
 
 @cache
-def gradients() -> int:
+def gradients(is_alone: bool = False) -> int:
     """The address of the function that makes points of gradients of results."""
 
     def channels(a: Assembler) -> None:
@@ -203,7 +233,7 @@ def gradients() -> int:
                 a.vector("store.f32", register, Mem(RCX))
                 a.scalar(asm.ADD, RCX, RSI)
 
-    return _over_tiles(RESULT_PLACES, 8 * RESULT_PLACES, lambda a: _resolved(a, RESULT_PLACES, _AT["image"], 0), channels)
+    return _over_tiles(RESULT_PLACES, 8 * RESULT_PLACES, lambda a, image, _: _resolved(a, RESULT_PLACES, image, 0), channels, is_alone)
 
 
 def _mean_and_half(a: Assembler, x: list[int], y: list[int]) -> None:
@@ -231,7 +261,7 @@ def weights() -> int:
                 a.scalar(asm.MOVE, RAX, Mem(RSP, 8 * (WINDOW * row + column)))
                 a.vector("store.f32", 17 + column, Mem(RAX, index=RDX))
 
-    return _over_tiles(FILTER_PLACES, 8 * FILTER_PLACES, lambda a: _resolved(a, FILTER_PLACES, _AT["image"], 0), channels, is_watched=True)
+    return _over_tiles(FILTER_PLACES, 8 * FILTER_PLACES, lambda a, image, _: _resolved(a, FILTER_PLACES, image, 0), channels, False, is_watched=True)
 
 
 def _three_sums(a: Assembler, x: list[int], y: list[int]) -> None:
@@ -240,82 +270,6 @@ def _three_sums(a: Assembler, x: list[int], y: list[int]) -> None:
     a.vector("add.f32", y[0], x[0], 16)
     a.vector("sub.f32", y[1], x[1], x[2])
     a.vector("sub.f32", y[2], 16, x[3])
-
-
-class Products(NamedTuple):
-    """What `products` is told. It counts `next` up by one for each piece: `ROWS` channels of the cells at one point."""
-
-    next: int
-    pieces: int
-    tiles: int
-    cells: int  # the address of their points, (16, tiles, channels)
-    gradients: int  # likewise
-    sums: int  # the address of (16, channels of cells, channels of results), to which the sums are added
-
-
-ROWS = 4
-_BLOCK = 4
-"""Vectors of results' channels whose sums are in registers, for each of `ROWS` channels of cells."""
-_SUMS, _VALUES, _FACTORS = 0, 16, 20
-
-
-@cache
-def products(depth: int, out_depth: int) -> int:
-    """The address of the function of a `Products` for so many channels, divisible by ROWS and by LANES."""
-    at = {name: Mem(RDI, 8 * i) for i, name in enumerate(Products._fields)}
-    row, out_row = 4 * depth, 4 * out_depth
-    a = begun()
-    piece, end = 0, 1
-    a.label(piece)
-    a.set_number(RAX, 1)
-    a.raw(0xF0, 0x48, 0x0F, 0xC1, 0x07)  # lock xadd [rdi], rax
-    a.scalar(asm.CMP, RAX, at["pieces"])
-    a.jump(end, asm.ABOVE_EQUAL)
-    # The point, and the place of the channels within its rows: the quotient and the rest.
-    a.set_number(RDX, 0)
-    a.set_number(RCX, depth // ROWS)
-    a.raw(0x48, 0xF7, 0xF1)  # div rcx: rax = the point, rdx = the block of rows
-    a.set_number(R8, 4 * ROWS)
-    a.scalar(asm.MULTIPLY, R8, RDX)
-    a.set_number(R9, row)
-    a.scalar(asm.MULTIPLY, R9, at["tiles"])
-    a.scalar(asm.MULTIPLY, R9, RAX)
-    a.scalar(asm.ADD, R8, R9)
-    a.scalar(asm.ADD, R8, at["cells"])
-    a.set_number(R9, out_row)
-    a.scalar(asm.MULTIPLY, R9, at["tiles"])
-    a.scalar(asm.MULTIPLY, R9, RAX)
-    a.scalar(asm.ADD, R9, at["gradients"])
-    a.set_number(R10, depth * out_row)
-    a.scalar(asm.MULTIPLY, R10, RAX)
-    a.set_number(R11, ROWS * out_row)
-    a.scalar(asm.MULTIPLY, R11, RDX)
-    a.scalar(asm.ADD, R10, R11)
-    a.scalar(asm.ADD, R10, at["sums"])
-    for label, first in enumerate(range(0, out_row, _BLOCK * _VECTOR), 2):
-        vectors = min(_BLOCK, (out_row - first) // _VECTOR)
-        pairs = [(r, v) for r in range(ROWS) for v in range(vectors)]
-        for r, v in pairs:
-            a.vector("load.f32", _SUMS + _BLOCK * r + v, Mem(R10, r * out_row + first + v * _VECTOR))
-        a.scalar(asm.MOVE, RCX, R8)
-        a.scalar(asm.MOVE, RDX, R9)
-        a.scalar(asm.MOVE, RBX, at["tiles"])
-        a.label(label)
-        for v in range(vectors):
-            a.vector("load.f32", _VALUES + v, Mem(RDX, first + v * _VECTOR))
-        for r in range(ROWS):
-            a.vector("broadcast.f32", _FACTORS + r, Mem(RCX, 4 * r))
-            for v in range(vectors):
-                a.vector("madd231.f32", _SUMS + _BLOCK * r + v, _FACTORS + r, _VALUES + v)
-        a.with_number(0, RCX, row)
-        a.with_number(0, RDX, out_row)
-        a.with_number(5, RBX, 1)
-        a.jump(label, asm.NOT_ZERO)
-        for r, v in pairs:
-            a.vector("store.f32", _SUMS + _BLOCK * r + v, Mem(R10, r * out_row + first + v * _VECTOR))
-    a.jump(piece)
-    a.label(end)
-    return code_of(a)
 
 
 def _differences(a: Assembler, x: list[int], y: list[int]) -> None:
@@ -327,14 +281,14 @@ def _differences(a: Assembler, x: list[int], y: list[int]) -> None:
 
 
 @cache
-def results(has_bias: bool, has_addend: bool, slope: float | None = None, most: float | None = None) -> int:
+def results(has_bias: bool, has_addend: bool, slope: float | None = None, most: float | None = None, is_alone: bool = False) -> int:
     """The address of the function that makes results of points. Those below zero are multiplied by `slope`, if there is one, and none is
     above `most`. NaN stays NaN."""
 
-    def prepare(a: Assembler) -> None:
-        _resolved(a, RESULT_PLACES, _AT["image"], 0)
+    def prepare(a: Assembler, image: Mem, addend: Mem) -> None:
+        _resolved(a, RESULT_PLACES, image, 0)
         if has_addend:
-            _resolved(a, RESULT_PLACES, _AT["addend"], 8 * RESULT_PLACES)
+            _resolved(a, RESULT_PLACES, addend, 8 * RESULT_PLACES)
 
     def channels(a: Assembler) -> None:
         plane = [16, 17, 18, 19]
@@ -370,7 +324,7 @@ def results(has_bias: bool, has_addend: bool, slope: float | None = None, most: 
             a.scalar(asm.MOVE, RAX, Mem(RSP, 8 * i))
             a.vector("store.f32", y, Mem(RAX, index=RDX))
 
-    return _over_tiles(RESULT_PLACES, 16 * RESULT_PLACES, prepare, channels, is_watched=True)
+    return _over_tiles(RESULT_PLACES, 16 * RESULT_PLACES, prepare, channels, is_alone, is_watched=True)
 
 
 def _sums(a: Assembler, x: list[int], y: list[int]) -> None:

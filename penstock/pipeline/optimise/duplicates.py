@@ -35,8 +35,9 @@ def sum_duplicates(graph: Graph, context: Any) -> Graph:
         edit.retyped[op] = ("_SumOfDuplicates", [op.inputs[0], unique.inputs[0]], {"T": op.attrs["T"], "Tindices": old.dtype})
         edit.more_outputs[op] = [named]
         edit.redirect[old] = named
-        if unique.control_inputs:
-            edit.controls[op] = list(dict.fromkeys([*op.control_inputs, *unique.control_inputs]))
+        waits = dict.fromkeys([*op.control_inputs, *unique.control_inputs, *_waits_of_bounds(op)])
+        if len(waits) > len(op.control_inputs):
+            edit.controls[op] = list(waits)
         edit.why.append(f"{op.name} = {unique.name} and its sum")
     if not edit:
         return graph
@@ -66,7 +67,7 @@ def sum_in_updates(graph: Graph, context: Any) -> Graph:
         inputs[at], inputs[at_indices] = given
         edit.retyped[op] = (kind, inputs, op.attrs)
         edit.computes[op] = gone
-        waits = dict.fromkeys([*op.control_inputs, *(c for each in gone for c in each.control_inputs)])
+        waits = dict.fromkeys([*op.control_inputs, *(c for each in gone for c in each.control_inputs), *_waits_of_bounds(total)])
         if len(waits) > len(op.control_inputs):
             edit.controls[op] = list(waits)
         edit.why.append(f"{op.name} sums by itself")
@@ -87,6 +88,11 @@ def _length_of(total: Operation, unique: Operation) -> list[Operation] | None:
     if shape is None or shape.type != "Shape" or shape.inputs[0] is not unique.outputs[0] or not _takes_first(length):
         return None
     return [shape, length]
+
+
+def _waits_of_bounds(total: Operation) -> list[Operation]:
+    """What the constants wait for that say which element of a shape a sum's length is: `tf.control_dependencies` around an optimizer gives them that too."""
+    return [c for bound in total.inputs[2].op.inputs[1:] for c in bound.op.control_inputs]
 
 
 def _belong_together(op: Operation, unique: Operation, targets: frozenset[str]) -> bool:
@@ -110,7 +116,7 @@ def _belong_together(op: Operation, unique: Operation, targets: frozenset[str]) 
 def _takes_first(op: Operation) -> bool:
     """Whether a slice of a vector is its first element."""
     bounds = [t.op for t in op.inputs[1:]]
-    if any(b.type not in ("Const", "HostConst") or b.control_inputs for b in bounds) or op.attrs["shrink_axis_mask"] != 1:
+    if any(b.type not in ("Const", "HostConst") for b in bounds) or op.attrs["shrink_axis_mask"] != 1:
         return False
     return bounds[0].attrs["value"].array.tolist() == [0] and bounds[2].attrs["value"].array.tolist() == [1]
 

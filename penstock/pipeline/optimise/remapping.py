@@ -89,7 +89,7 @@ class _Chain:
     def _loses_nan(self, activation: Operation) -> bool:
         """Whether NaN would come out as 0 where it comes out of TensorFlow as NaN. As part of a fused node, ReLU gives 0 in both; but TensorFlow
         joins it only with what has a bias or a batch normalisation in between, and seldom with what has a sum. A ReLU behind a sum is joined here all
-        the same: all that oneDNN has instead, and that gives NaN for NaN and 0 for minus infinity, takes an exponential (4% of a ResNet-50)."""
+        the same: the engine computes it in a pass of its own, which keeps NaN (`Steps.is_apart`)."""
         if activation.type == "LeakyRelu":
             return activation.attrs["alpha"] == 0
         if activation.type == "Relu6" and "Add" in self.steps:

@@ -9,12 +9,14 @@ its own while steps go on as before. What cannot be compiled stays with the inte
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import re
 import weakref
 from collections.abc import Callable, Sequence
 from time import perf_counter_ns as clock
+from time import process_time_ns
 from typing import TYPE_CHECKING, Any
 
 from penstock import errors
@@ -22,8 +24,9 @@ from penstock.engines.python import parallel
 from penstock.engines.python.code import Blame, Cancelled, Code
 from penstock.engines.python.codegen import generate
 from penstock.engines.python.structure import PASSES_ON, Unstructured, structure
-from penstock.engines.turns import beside
+from penstock.engines.turns import beside, resting
 from penstock.engines.xla.backend import is_deterministic, to_host
+from penstock.engines.xla.match import Match
 from penstock.graph import spec
 from penstock.graph.ir import Operation
 from penstock.graph.quiet_gc import paused
@@ -31,6 +34,7 @@ from penstock.ops import philox
 from penstock.ops.context import DEAD, OpContext
 from penstock.ops.interrupts import Uninterrupted, is_from_handler
 from penstock.ops.kernels.threads import set_parallel_for
+from penstock.runtime.executor import pieces
 from penstock.runtime.kernels import changes_state, read_ref, ref_inputs
 from penstock.runtime.quiet import enter, leave
 from penstock.runtime.story import as_op_error, explain
@@ -186,45 +190,64 @@ def _wrong_number(error: ValueError, op: Operation) -> errors.InternalError | No
 class Final:
     """Which of two programs stays: `first`, or `second`, which hands parts to XLA. Each part has been tried against its own generated code by then, but a part that
     is quick itself may cost the rest of the step more than it gains: its results lie in the caches of another core, code that is cut into parts has calls between them and
-    writes into less of what is not needed any more. So whole steps decide, two of each program in turn: the first of them pays for the change.
+    writes into less of what is not needed any more. So whole steps decide, two of each program in turn, as parts are compared (`engines.xla.match`).
 
     Where sizes differ from step to step, parts may be on trial for ever. If nothing comes of it for long, the first program stays without a final.
 
-    turns     steps of the final so far; None while parts are on trial
-    best      the quickest step of each program, in ns
+    match     steps of the final, once parts are no longer on trial (`is_on`), and when it is repeated: a close result is, up to `LOOKS` times
     waits     steps for which parts have been on trial since `standing`, what had come of it by then
     """
 
-    __slots__ = ("_compiler", "_first", "_parts", "_second", "best", "standing", "turns", "waits")
-    TURNS = 32
+    __slots__ = ("_compiler", "_cpu", "_first", "_parts", "_second", "is_on", "match", "standing", "waits")
+    TRIALS = 8
+    LOOKS = 4
     LONG = 2000
 
     def __init__(self, compiler: Compiler, first: CompiledProgram, second: CompiledProgram, parts: Sequence[Any]) -> None:
         self._compiler, self._first, self._second, self._parts = compiler, first, second, parts
-        self.turns: int | None = None
-        self.best: dict[CompiledProgram, float] = {first: float("inf"), second: float("inf")}
-        self.waits = 0
+        self.match = Match()
+        self.is_on = False
+        self.waits = self._cpu = 0
         self.standing: list[Any] = []
 
     def after(self, program: CompiledProgram, ns: int) -> None:
         """A step of one of the two took so long."""
-        turns = self.turns  # steps of other threads may end meanwhile; one more or less does no harm
-        if turns is None:
-            if all(part.is_settled for part in self._parts):
-                self.turns = 0
-                self._first.final = self
+        match = self.match  # steps of other threads may end meanwhile; one more or less does no harm
+        if match.rest > 0:
+            match.rest -= 1
+            if match.rest <= 0:
+                match.begin_look()
+            return
+        if not self.is_on:
+            if program is self._first or all(part.is_settled for part in self._parts):
+                self._begin()
             else:
                 self._wait()
             return
-        self.best[program] = min(self.best[program], ns)
-        self.turns = turns + 1
-        if self.turns < self.TURNS:
-            self._compiler.program = self._first if self.turns & 2 else self._second
-            return
-        self._first.final = self._second.final = None
-        self._compiler.program = winner = min(self.best, key=self.best.__getitem__)
-        _log.debug("Whole steps: %.0f us, with parts by XLA %.0f us; %s stay", *(ns / 1e3 for ns in self.best.values()), "the latter" if winner is self._second else "the former")
+        before, self._cpu = self._cpu, process_time_ns()
+        match.note(program is self._second, ns, self._cpu - before)
+        if match.is_over(self.TRIALS):
+            self._decide()
+        else:
+            self._compiler.program = self._second if match.is_xlas_turn else self._first
 
+    def _begin(self) -> None:
+        self.is_on = True
+        self._first.final = self._second.final = self
+        self._compiler.program = self._first
+        self._cpu = process_time_ns()
+
+    def _decide(self) -> None:
+        match = self.match
+        times = match.times(self.TRIALS)
+        is_won = match.is_won(self.TRIALS)
+        self.is_on = False
+        self._compiler.program = self._second if is_won else self._first
+        match.rest *= 3  # not when parts are looked at again
+        if match.count == self.LOOKS or match.rest <= 0:
+            match.rest = 0
+            self._first.final = self._second.final = None
+        _log.debug("Whole steps: %.0f us, with parts by XLA %.0f us; %s stay", *(ns / 1e3 for ns in times), "the latter" if is_won else "the former")
 
     def _wait(self) -> None:
         self.waits += 1
@@ -284,7 +307,8 @@ class Compiler:
         return self.program
 
     def _compile_beside(self) -> None:
-        with beside():
+        is_long = len(self._nodes) >= pieces.LEAST  # and steps are quick meanwhile
+        with beside(), resting() if is_long else contextlib.nullcontext():
             self.compile()
 
     def _second(self, offload: Any) -> None:
@@ -354,6 +378,14 @@ def compiled(nodes: Sequence[NodePlan], n_args: int, offload: Any = None) -> Com
         raise Unstructured("control flow is nested too deeply") from None
 
 
+_watches: weakref.WeakSet[HotWatch] = weakref.WeakSet()
+
+
+def watched_ns() -> int:
+    """Time that steps have spent in programs that are not hot yet. While it grows, there may be more to compile."""
+    return sum(watch.spent for watch in list(_watches))
+
+
 class HotWatch:
     """Counts the time that steps spend in a program. When it is hot, a second one is written in the background, of which XLA computes the
     parts that it computes faster; steps go on meanwhile. `write(offload)` writes and installs it.
@@ -365,7 +397,7 @@ class HotWatch:
     shapes         of the arguments of the first steps, and of every sixteenth
     """
 
-    __slots__ = ("_eager", "_n_nodes", "_write", "shapes", "spent", "steps")
+    __slots__ = ("__weakref__", "_eager", "_n_nodes", "_write", "shapes", "spent", "steps")
 
     def __init__(self, write: Callable[[Any], None], eager: bool, n_nodes: int = 0) -> None:
         self.spent = HOT_NS if eager else 0
@@ -374,6 +406,7 @@ class HotWatch:
         self._write = weakref.WeakMethod(write)  # whose object holds the watch, and may go before it is hot
         self._eager = eager
         self._n_nodes = n_nodes
+        _watches.add(self)
 
     def is_hot(self, ns: int, args: Sequence[Any]) -> bool:
         """A step with these arguments took so long: whether that was enough."""

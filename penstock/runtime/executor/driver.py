@@ -31,7 +31,7 @@ from penstock.ops.context import DEAD, OpContext
 from penstock.ops.interrupts import Uninterrupted, deliver, is_from_handler
 from penstock.runtime.cancellation import at_deadline
 from penstock.runtime.executor.completion import Completion, account, call_on_pool, doing, reason_of
-from penstock.runtime.executor.joined import together
+from penstock.runtime.executor.joined import run_whole, together
 from penstock.runtime.executor.plan import HEAVY, NOOP, PLAIN, SYNC, NodePlan
 from penstock.runtime.executor.state import Iteration, PartitionState
 from penstock.runtime.executor.step import Step
@@ -554,21 +554,11 @@ class Driver:
         if parent.error is not None or parent.cancelling:
             self.reply(step, errors.CancelledError("Function call was cancelled"))
             return
-        whole = together(executors)  # a called function has a rendezvous of its own
-        straight = whole.straight
-        compiler = whole.compiler if step.collector is None else None
-        program = (compiler.program or compiler.tick()) if compiler is not None else None
-        if straight is not None or program is not None:
-            error = None
-            try:
-                if program is not None:
-                    program.run(step, executors[0].device)
-                elif straight is not None and step.collector is None:
-                    straight.run(step, executors[0].device)
-                elif straight is not None:
-                    straight.run_traced(step, executors[0].device, step.collector)
-            except errors.OpError as caught:
-                error = caught
+        try:
+            error, is_done = None, run_whole(together(executors), step, executors[0].device)  # a called function has a rendezvous of its own
+        except errors.OpError as caught:
+            error, is_done = caught, True
+        if is_done:
             step.close()
             self.reply(step, error)
         elif self._watch(step):

@@ -27,6 +27,7 @@ from penstock.runtime.kernels import bind_node, read_ref, ref_inputs
 
 if TYPE_CHECKING:
     from penstock.runtime.executor.shell import Executor
+    from penstock.runtime.executor.step import Step
 
 _KEY = ("tensor_name", "send_device", "recv_device", "send_device_incarnation")
 
@@ -66,6 +67,22 @@ def together(executors: Sequence[Executor]) -> Executor | JoinedStep:
     if joined is None or not joined.is_of(executors):
         joined = first.joined = JoinedStep(executors)
     return joined
+
+
+def run_whole(whole: Executor | JoinedStep, step: Step, device: Device) -> bool:
+    """Runs a step as one program; False if there is none for it."""
+    straight = whole.straight
+    compiler = whole.compiler if step.collector is None else None
+    program = (compiler.program or compiler.tick()) if compiler is not None else None
+    if program is not None:
+        program.run(step, device)
+    elif straight is None:
+        return False
+    elif step.collector is None:
+        straight.run(step, device)
+    else:
+        straight.run_traced(step, device, step.collector)
+    return True
 
 
 def can_join(executors: Sequence[Executor]) -> bool:

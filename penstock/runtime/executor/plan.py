@@ -38,7 +38,7 @@ from penstock import errors
 from penstock.forks import renewed
 from penstock.graph.ir import Graph, Operation, Tensor
 from penstock.runtime.devices import Device
-from penstock.runtime.executor.compiled import LARGE, Compiler, RegionKernel, has_structure
+from penstock.runtime.executor.compiled import LARGE, ON, Compiler, RegionKernel, has_structure, mode
 from penstock.runtime.executor.straight import StraightProgram, straight_program
 from penstock.runtime.kernels import RefInputs, bind_node, carries_ref, ref_inputs
 from penstock.runtime.resources import OpSegment
@@ -156,7 +156,7 @@ class ExecutorPlan:
         self.roots: list[NodePlan] = []
         self._connected = False
         self._lock = renewed(threading.Lock())
-        self.straight: StraightProgram | None = straight_program(self.nodes, self.n_args) if is_straight else None
+        self.straight: StraightProgram | None = straight_program(self.nodes, self.n_args, mode() == ON) if is_straight else None
         self.wide = is_straight and _is_wide(self.nodes)
         has_loops = not is_straight and any(node.kind == ENTER for node in self.nodes)
         self.compiler = Compiler(self.nodes, self.n_args, has_loops, device.kind.offload(device), xla) if is_synchronous else None

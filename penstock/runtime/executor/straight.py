@@ -2,18 +2,22 @@
 
 The program is laid out once. Every value has a register; constants stand in the registers' template, arguments are put there
 first, and a register is cleared, or taken over by a kernel's result, as soon as nobody needs its value any more. Running it is
-one loop over tuples `(shape of the call, kernel, inputs, outputs, registers to clear, node)`.
+one loop over tuples `(shape of the call, kernel, input, second input, outputs, registers to clear)`. The nodes are in a list of their own: to take one
+out of a tuple touches its memory, which costs a sixth of the time of a long program, and only who reports an error needs it.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator
+from operator import length_hint
 from typing import TYPE_CHECKING, Any
 
 from penstock import errors
 from penstock.graph.tensor import Tensor
 from penstock.ops.context import OpContext
 from penstock.ops.interrupts import Uninterrupted, is_from_handler
+from penstock.runtime.executor import pieces
 from penstock.runtime.kernels import changes_state, ref_inputs
 from penstock.runtime.quiet import enter, leave
 from penstock.runtime.story import explain
@@ -36,10 +40,12 @@ _CONSTANTS = ("Const", "HostConst")
 class StraightProgram:
     """A partition as a list of calls."""
 
-    __slots__ = ("args", "n_args", "needs_ctx", "program", "retvals", "silent", "template", "writes")
+    __slots__ = ("args", "n_args", "needs_ctx", "nodes", "pieces", "program", "retvals", "silent", "template", "writes")
 
     def __init__(self) -> None:
         self.program: list[tuple] = []
+        self.nodes: list[NodePlan] = []  # whose calls these are
+        self.pieces: list[Callable[[list[Any], Any], None]] | None = None  # the calls as functions, if there are very many
         self.template: list[Any] = [None]
         self.args: list[tuple[int, int]] = []  # (index of the argument, register)
         self.retvals: list[tuple[int, int]] = []
@@ -66,12 +72,21 @@ class StraightProgram:
             for i, register in self.args:
                 values[register] = args[i]
         ctx = OpContext(step, device) if self.needs_ctx else None
-        node: Any = None
+        if self.pieces is None:
+            self._run_calls(values, ctx, step, device)
+        else:
+            self._run_pieces(values, ctx, step, device)
+        retvals = frame.retvals
+        for i, register in self.retvals:
+            retvals[i] = values[register]
+
+    def _run_calls(self, values: list[Any], ctx: Any, step: Any, device: Device) -> None:
         ins: Any = ()
         kind = more = 0
+        calls = iter(self.program)
         token = enter()
         try:
-            for kind, fn, ins, more, out, free, node in self.program:
+            for kind, fn, ins, more, out, free in calls:
                 if kind == 2:
                     values[out] = fn(values[ins], values[more])
                 elif kind == 1:
@@ -89,7 +104,7 @@ class StraightProgram:
                         results = fn(ctx, *[values[i] for i in ins])
                     if out:
                         if len(results) != len(out):
-                            raise wrong_number(node, results)
+                            raise wrong_number(self._last(calls), results)
                         for register, value in zip(out, results):
                             values[register] = value
                         results = None
@@ -99,13 +114,35 @@ class StraightProgram:
         except Exception as error:
             if is_from_handler(error):
                 raise
-            told = _explained(error, step, device, node, kind, ins, more, values)
+            inputs = [values[i] for i in _registers(kind, ins, more)]
+            told = _explained(error, step, device, self._last(calls), inputs)
             raise told from told.__cause__
         finally:
             leave(token)
-        retvals = frame.retvals
-        for i, register in self.retvals:
-            retvals[i] = values[register]
+
+    def _run_pieces(self, values: list[Any], ctx: Any, step: Any, device: Device) -> None:
+        start = -pieces.PART
+        token = enter()
+        try:
+            for piece in self.pieces or ():
+                start += pieces.PART
+                piece(values, ctx)
+        except Exception as error:
+            found = None if is_from_handler(error) else pieces.place(error.__traceback__)
+            if found is None:
+                raise
+            number, names = start + found[0], found[1]
+            kind, _, ins, more, _, _ = self.program[number]
+            node = self.nodes[number]
+            inputs = [names[f"r{i}"] for i in _registers(kind, ins, more)]
+            told = _explained(wrong_number(node, error.results) if isinstance(error, pieces.WrongNumber) else error, step, device, node, inputs)
+            raise told from told.__cause__
+        finally:
+            leave(token)
+
+    def _last(self, calls: Iterator[tuple]) -> NodePlan:
+        """The node whose call was taken out of the program last."""
+        return self.nodes[-1 - length_hint(calls)]
 
     def run_traced(self, step: Any, device: Device, collector: Any) -> None:
         """As `run`, with a row of the collector per node. A loop of its own, so that `run` pays nothing for it."""
@@ -130,7 +167,7 @@ class StraightProgram:
         kind = more = 0
         token = enter()
         try:
-            for kind, fn, ins, more, out, free, node in self.program:
+            for (kind, fn, ins, more, out, free), node in zip(self.program, self.nodes):
                 all_start = clock()
                 inputs = [values[i] for i in _registers(kind, ins, more)]
                 op_start = clock()
@@ -151,7 +188,7 @@ class StraightProgram:
         except Exception as error:
             if is_from_handler(error):
                 raise
-            told = _explained(error, step, device, node, kind, ins, more, values)
+            told = _explained(error, step, device, node, [values[i] for i in _registers(kind, ins, more)])
             raise told from told.__cause__
         finally:
             leave(token)
@@ -170,15 +207,12 @@ def _registers(kind: int, ins: Any, more: int) -> tuple[int, ...]:
     return () if kind == NULLARY else (ins,) if kind == UNARY else (ins, more) if kind == BINARY else ins
 
 
-def _explained(
-    error: Exception, step: Any, device: Device, node: NodePlan, kind: int, ins: Any, more: int, values: list[Any]
-) -> errors.OpError:
-    inputs = [values[i] for i in _registers(kind, ins, more)]
+def _explained(error: Exception, step: Any, device: Device, node: NodePlan, inputs: list[Any]) -> errors.OpError:
     return explain(error, node.op, device.name, inputs, f"running step {step.step_id}", step.depth == 0)
 
 
-def straight_program(nodes: list[NodePlan], n_args: int) -> StraightProgram:
-    """Lays out the program of a partition whose nodes are all synchronous."""
+def straight_program(nodes: list[NodePlan], n_args: int, may_write: bool = False) -> StraightProgram:
+    """Lays out the program of a partition whose nodes are all synchronous. `may_write`: as functions, if it is very long."""
     program = StraightProgram()
     program.n_args = n_args
     program.writes = any(changes_state(op) for op in {node.op.type: node.op for node in nodes}.values())
@@ -224,6 +258,7 @@ def straight_program(nodes: list[NodePlan], n_args: int) -> StraightProgram:
             continue
         dying = {r for t, r in zip(op.inputs, inputs) if last_reader[t] is node and r not in kept}
         program.needs_ctx |= node.needs_ctx
+        program.nodes.append(node)
         if node.plain:
             if op.outputs[0] in last_reader:
                 # The result takes a dying input's register: no clearing is needed.
@@ -232,7 +267,7 @@ def straight_program(nodes: list[NodePlan], n_args: int) -> StraightProgram:
             else:
                 out, clear = _TRASH, (_TRASH, *dying)
             shape, ins, more = _call_shape(node, inputs)
-            program.program.append((shape, node.fn, ins, more, out, clear or None, node))
+            program.program.append((shape, node.fn, ins, more, out, clear or None))
         else:
             outs = []
             for tensor in op.outputs:
@@ -243,9 +278,12 @@ def straight_program(nodes: list[NodePlan], n_args: int) -> StraightProgram:
                     outs.append(_TRASH)
                     dying.add(_TRASH)
             shape = LIST_CTX if node.needs_ctx else LIST
-            program.program.append((shape, node.fn, inputs, 0, tuple(outs), tuple(dying) or None, node))
+            program.program.append((shape, node.fn, inputs, 0, tuple(outs), tuple(dying) or None))
         if dying:
             free_registers += [r for r in dying if r != _TRASH]
+    if may_write and len(program.program) >= pieces.LEAST:
+        constants = {register_of[node.op.outputs[0]] for node in program.silent if node.op.type in _CONSTANTS}
+        program.pieces = pieces.pieces_of(program.program, constants)
     return program
 
 

@@ -26,22 +26,28 @@ def _nudged(low: Any, high: Any, num_bits: int, narrow_range: bool) -> tuple[Any
     return (first - zero) * step, (last - zero) * step, step
 
 
-def _fake_quantised(x: Any, low: Any, high: Any, num_bits: int, narrow_range: bool) -> Any:
+def _fake_quantised(x: Any, low: Any, high: Any, num_bits: int, narrow_range: bool, divides: bool = False) -> Any:
     start, stop, step = _nudged(low, high, num_bits, narrow_range)
-    inverse = _F(1) / step
+    inverse = _F((1 << num_bits) - 1 - narrow_range) / (high - low)
     zero = jnp.floor(-start * inverse + _F(0.5))
-    clamped = jnp.minimum(jnp.maximum(x, start), stop)
-    result = jnp.floor((clamped - start) * inverse - zero + _F(0.5)) * step
-    return jnp.where((low == 0) & (high == 0), _F(0), result)
+    away = jnp.maximum(jnp.minimum(x, stop), start) - start
+    result = jnp.floor((away / step if divides else away * inverse) - zero + _F(0.5)) * step
+    return jnp.where(_is_empty(low, high), _F(0), result)
+
+
+def _is_empty(low: Any, high: Any) -> Any:
+    """Whether there is nothing but 0 between them; what is too small to be normal is 0."""
+    tiny = np.finfo(np.float32).tiny
+    return (jnp.abs(low) < tiny) & (jnp.abs(high) < tiny)
 
 
 def _split(dy: Any, x: Any, low: Any, high: Any, num_bits: int, narrow_range: bool) -> tuple[Any, Any, Any]:
     """dy inside the range, below it and above it; everything is inside of an empty range."""
     need(dy.shape == x.shape, "a gradient of another shape")
     start, stop, _ = _nudged(low, high, num_bits, narrow_range)
-    nothing = (low == 0) & (high == 0)
+    nothing = _is_empty(low, high)
     below, above = (x < start) & ~nothing, (x > stop) & ~nothing
-    return jnp.where(below | above, _F(0), dy), jnp.where(below, dy, _F(0)), jnp.where(above, dy, _F(0))
+    return jnp.where(nothing | ((x >= start) & (x <= stop)), dy, _F(0)), jnp.where(below, dy, _F(0)), jnp.where(above, dy, _F(0))
 
 
 @rule("FakeQuantWithMinMaxArgs")
@@ -59,7 +65,7 @@ def fake_quant_args_gradient(dy: Any, x: Any, *, min: float, max: float, num_bit
 @rule("FakeQuantWithMinMaxVars")
 def fake_quant_vars(x: Any, low: Any, high: Any, *, num_bits: int, narrow_range: bool) -> Any:
     need(low.ndim == high.ndim == 0, "a range of other than two numbers")
-    return _fake_quantised(x, low, high, num_bits, narrow_range)
+    return _fake_quantised(x, low, high, num_bits, narrow_range, divides=True)
 
 
 @rule("FakeQuantWithMinMaxVarsGradient")

@@ -1,0 +1,150 @@
+"""Eigenvalues and singular values of stacks of small matrices, by rotations in machine code."""
+
+import numpy as np
+import pytest
+
+from penstock.ops.kernels import lapack, matrices
+from penstock.ops.native import rotations
+
+RANDOM = np.random.RandomState(0)
+
+
+def kinds(count, n):
+    """Matrices of several kinds: any, positive, huge, tiny, with equal eigenvalues."""
+    x = RANDOM.randn(count, n, n)
+    yield x
+    yield x @ np.swapaxes(x, 1, 2)
+    yield x * 1e30
+    yield x * 1e-30
+    same = np.broadcast_to(np.eye(n), x.shape).copy()
+    same[0], same[1] = 0, 1
+    yield same
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("n", [2, 3, 8, 16])
+@pytest.mark.parametrize("count", [8, 16, 37])
+def test_eigenvalues_and_vectors(dtype, n, count):
+    for x in kinds(count, n):
+        x = x.astype(dtype)
+        if not rotations.can_rotate(x):
+            pytest.skip("no machine code here")
+        lower = np.tril(x).astype(np.float64)
+        whole = lower + np.swapaxes(np.tril(lower, -1), 1, 2)
+        values, vectors = lapack.eigh(x)
+        assert values.dtype == vectors.dtype == dtype
+        size = np.abs(whole).max((1, 2), keepdims=True) + np.finfo(np.float64).tiny
+        near = 4 * n * np.finfo(dtype).eps
+        v, e = vectors.astype(np.float64), values.astype(np.float64)
+        assert np.abs((whole @ v - v * e[:, None]) / size).max() < near
+        assert np.abs(np.swapaxes(v, 1, 2) @ v - np.eye(n)).max() < near
+        assert (np.diff(e) >= 0).all()
+        assert np.abs((lapack.eigvalsh(x) - e) / size[..., 0]).max() < near
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(("m", "n"), [(3, 3), (8, 8), (16, 5), (5, 16), (1, 4), (4, 1)])
+def test_singular_values_and_vectors(dtype, m, n):
+    x = RANDOM.randn(5, 4, m, n).astype(dtype)
+    u, s, vh = lapack.svd(x, full_matrices=False)
+    k, near = min(m, n), 4 * max(m, n) * np.finfo(dtype).eps
+    assert u.shape == (5, 4, m, k) and s.shape == (5, 4, k) and vh.shape == (5, 4, k, n)
+    np.testing.assert_allclose((u * s[..., None, :]) @ vh, x, atol=10 * near)
+    np.testing.assert_allclose(np.swapaxes(u, -1, -2) @ u, np.broadcast_to(np.eye(k), (5, 4, k, k)), atol=near)
+    np.testing.assert_allclose(vh @ np.swapaxes(vh, -1, -2), np.broadcast_to(np.eye(k), (5, 4, k, k)), atol=near)
+    np.testing.assert_allclose(s, np.linalg.svd(x.astype(np.float64), compute_uv=False), atol=10 * near)
+    np.testing.assert_allclose(lapack.svd(x, compute_uv=False), s, atol=10 * near)
+
+
+def test_a_matrix_without_full_rank_is_left_to_lapack():
+    x = RANDOM.randn(16, 4, 4)
+    x[3, :, 2] = x[3, :, 1]
+    x[5] = 0
+    u, s, vh = lapack.svd(x)
+    np.testing.assert_allclose((u * s[..., None, :]) @ vh, x, atol=1e-12)
+    np.testing.assert_allclose(np.swapaxes(u, -1, -2) @ u, np.broadcast_to(np.eye(4), x.shape), atol=1e-12)
+
+
+def test_what_is_not_finite_is_left_to_lapack():
+    x = RANDOM.randn(16, 4, 4)
+    x[3, 1, 1] = np.nan
+    assert not rotations.can_rotate(x)
+    with pytest.raises(np.linalg.LinAlgError):
+        lapack.eigh(x)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.complex64, np.complex128])
+@pytest.mark.parametrize("shape", [(3, 3), (20, 5, 5), (2, 3, 24, 24)])
+@pytest.mark.parametrize("is_symmetric", [True, False])
+def test_square_roots(dtype, shape, is_symmetric):
+    x = RANDOM.randn(*shape) + (1j * RANDOM.randn(*shape) if np.dtype(dtype).kind == "c" else 0)
+    x = x @ matrices.adjoint(x) + shape[-1] * np.eye(shape[-1])
+    x = (x + matrices.adjoint(x)) / 2 if is_symmetric else x + np.triu(RANDOM.randn(*shape))
+    x = x.astype(dtype)
+    root = matrices.square_root(x)
+    assert root.dtype == dtype
+    near = 40 * shape[-1] * np.finfo(dtype).eps
+    np.testing.assert_allclose(root @ root, x, atol=near * np.abs(x).max())
+
+
+def test_square_root_of_a_defective_matrix():
+    x = np.array([[2.0, 1.0], [0.0, 2.0]])
+    root = matrices.square_root(x)
+    np.testing.assert_allclose(root @ root, x, rtol=1e-14)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.complex64])
+@pytest.mark.parametrize(("m", "n"), [(6, 4), (4, 6), (5, 5)])
+def test_least_squares_of_least_norm(dtype, m, n):
+    a, b = RANDOM.randn(20, m, n).astype(dtype), RANDOM.randn(20, m, 2).astype(dtype)
+    a[3, :, 1] = a[3, :, 0]
+    a[4] = 0
+    got = matrices.least_squares(a, b, 0.0, False)
+    assert got.dtype == dtype
+    want = np.linalg.pinv(a.astype(np.complex128), rcond=np.finfo(dtype).eps * 10) @ b
+    np.testing.assert_allclose(got, want, rtol=1e-3 if dtype is not np.float64 else 1e-8, atol=1e-3 if dtype is not np.float64 else 1e-8)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(("m", "n"), [(3, 3), (8, 8), (16, 5), (5, 16), (1, 4), (4, 1)])
+@pytest.mark.parametrize("full", [False, True])
+def test_qr_has_the_signs_of_lapack(dtype, m, n, full):
+    for count in (8, 37):
+        x = RANDOM.randn(count, m, n)
+        x[1] *= 1e30
+        x[2] = np.triu(x[2])
+        mode = "complete" if full else "reduced"
+        x = x.astype(dtype)
+        (q, r), (want_q, want_r) = lapack.qr(x, mode), np.linalg.qr(x.astype(np.float64), mode)
+        assert q.dtype == r.dtype == dtype and q.shape == want_q.shape
+        size, near = np.abs(x).max((1, 2), keepdims=True), 4 * max(m, n) * np.finfo(dtype).eps
+        np.testing.assert_allclose(np.matmul(q, r / size), x / size, atol=near)
+        np.testing.assert_allclose(np.swapaxes(q, 1, 2) @ q, np.broadcast_to(np.eye(q.shape[-1]), (count, *q.shape[-1:] * 2)), atol=near)
+        np.testing.assert_allclose(r / size, want_r / size, atol=1e-3)
+        assert (np.tril(r, -1) == 0).all()
+
+
+def test_qr_of_columns_of_zeros():
+    x = RANDOM.randn(16, 4, 4)
+    x[0], x[1, :, 0], x[2, :, 2] = 0, 0, 0
+    q, r = lapack.qr(x)
+    np.testing.assert_allclose(q @ r, x, atol=1e-13)
+    np.testing.assert_allclose(np.swapaxes(q, 1, 2) @ q, np.broadcast_to(np.eye(4), x.shape), atol=1e-13)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.complex64])
+@pytest.mark.parametrize(("shape", "columns"), [((1000, 3), 3), ((20, 5, 8), 2), ((500, 8), 1), ((2, 100), 7), ((40, 32), 40)])
+def test_systems(dtype, shape, columns):
+    n = shape[-1]
+    a = (RANDOM.randn(*shape, n) + n * np.eye(n)).astype(dtype)
+    b = RANDOM.randn(*shape[:-1], n, columns).astype(dtype)
+    x = lapack.solve(a, b)
+    assert x.dtype == dtype
+    np.testing.assert_allclose(a @ x, b, atol=1e-3 if dtype is not np.float64 else 1e-9)
+
+
+def test_a_system_without_solution():
+    a = RANDOM.randn(500, 8, 8)
+    a[17, 3] = a[17, 4]
+    with pytest.raises(np.linalg.LinAlgError):
+        lapack.solve(a, a)
