@@ -25,7 +25,7 @@ def _look(contest, python, xla, cpu=(1, 1), noise=lambda i: 1):
     return contest.choice
 
 
-@pytest.mark.parametrize("block", [2, 4])
+@pytest.mark.parametrize("block", [2, 4, 16])
 def test_the_faster_form_wins_and_a_very_clear_result_stays(block):
     for python, xla, winner in ((900, 100, "xla"), (100, 900, "host")):
         contest = Contest(block)
@@ -84,7 +84,7 @@ def _waking(turn):
     return 1 if turn % 2 else 5
 
 
-@pytest.mark.parametrize("block", [2, 4])
+@pytest.mark.parametrize("block", [2, 4, 16])
 @pytest.mark.parametrize("noise", [_stopped, *(_slow_phase(n) for n in range(1, 24)), *(_slow_phase(n, n + 9) for n in range(15))])
 @pytest.mark.parametrize(("xla", "winner"), [(80, "xla"), (125, "host")])
 def test_what_the_machine_does_meanwhile_does_not_decide(block, noise, xla, winner):
@@ -95,6 +95,24 @@ def test_the_first_step_after_a_change_does_not_count():
     contest = Contest()
     assert _look(contest, 100, 80, noise=_waking) == "xla"
     assert {wall for wall, _ in contest.host} == {100} and {wall for wall, _ in contest.xla} == {80}
+
+
+@pytest.mark.parametrize("block", [4, 8, 16])
+def test_what_forms_do_to_each_other_when_they_change_places_does_not_count(block):
+    """Python's form finds its variables elsewhere, and threads of XLA's that still wait for work."""
+    contest = Contest(block)
+    assert _look(contest, 100, 120, noise=lambda turn: 3 if turn % (2 * block) < block // 2 else 1) == "host"
+    assert {wall for wall, _ in contest.host} == {100}
+
+
+@pytest.mark.parametrize(("looks", "winner"), [((40, 110), "host"), ((160, 80), "xla")])
+def test_of_two_looks_the_second_one_counts(looks, winner):
+    contest = Contest()
+    contest.form = object()  # type: ignore[assignment]
+    for xla in looks:
+        contest.reopen()
+        choice = _look(contest, 100, xla)
+    assert choice == winner
 
 
 @pytest.mark.parametrize(("shape", "told"), [((0, 3), 0), ((2, 3), 1)])

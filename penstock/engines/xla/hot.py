@@ -93,7 +93,7 @@ class Contest(Match):
 class Contests(dict[Any, Contest]):
     """The contests of a program, by the key of its forms. With `eager`, XLA is compiled at once and wins if it can."""
 
-    def __init__(self, eager: bool, has_loops: bool = False, block: int = 2) -> None:
+    def __init__(self, eager: bool, has_loops: bool = False, block: int = 4) -> None:
         super().__init__()
         self.eager = eager
         self.block = block  # steps of one form in a row while both are on trial
@@ -287,7 +287,7 @@ class HotStateProgram(DeviceProgram):
     updates in place, until somebody else asks for one (`HeldRef`)."""
 
     reports = True
-    TRIALS, BLOCK = 9, 4
+    TRIALS, BLOCK = 8, 16
     """Steps of each form that count, and those in a row of one: whichever takes over the variables pays for it."""
     is_settled = False
     standing = None

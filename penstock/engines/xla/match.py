@@ -1,11 +1,12 @@
 """Which of two forms of one computation is faster: both run in turn, and their typical times are compared.
 
-What the machine does meanwhile must not decide. So forms change places every few steps, and the first step after a change, which finds other data in the caches and threads
-that still wait for the other form's work, does not count. Steps that were near each other are compared, so that a slow phase of the machine meets both forms, and the middle one of
+What the machine does meanwhile must not decide, nor what forms do to each other. So forms change places every few steps, and the first half of the steps after a change, which find other
+data in the caches and threads that still wait for the other form's work, does not count. Steps that were near each other are compared, so that a slow phase of the machine meets both forms, and the middle one of
 these ratios counts, which a pause of the whole process or a few slow steps do not move. XLA has to be faster by `MARGIN`, and by `MARGIN_MORE` if it takes more of the CPUs for it: what is only as fast with more cores is slower
 as soon as somebody else wants one.
 
-A result is looked at again after `RESTS` steps, and the middle one of the last `LOOKS` counts: once if it was clear, again and again if it was close.
+A result is looked at again after `RESTS` steps, once if it was clear, again and again if it was close. The middle one of the last `LOOKS` counts; of two it is the second one, since
+the first look comes when something has just been compiled.
 """
 
 from __future__ import annotations
@@ -63,14 +64,14 @@ class Match:
 
     def note(self, is_xla: bool, wall: int, cpu: int) -> None:
         """One of the forms has run for so long."""
-        if self.turn % self.block:
+        if self.turn % self.block >= self.block // 2:
             (self.xla if is_xla else self.host).append((wall, cpu))
         self.turn += 1
 
     def is_over(self, trials: int) -> bool:
         """Whether so many steps of each form are known: twice as many if XLA's is only a little behind, which gets better with the first ones."""
         known = min(len(self.host), len(self.xla))
-        return known >= trials and (known >= 2 * trials or (known % max(self.block - 1, 1) == 0 and not 1 <= self.ratio(trials) < 1.5))
+        return known >= trials and (known >= 2 * trials or (known % (self.block - self.block // 2) == 0 and not 1 <= self.ratio(trials) < 1.5))
 
     def times(self, trials: int) -> tuple[float, float]:
         """Typical ns of the host's form and of XLA's."""
@@ -92,7 +93,7 @@ class Match:
         else:
             self.rest = RESTS[1] if not self.count and 1 / CLEAR < ratio < CLEAR else 0
         self.count += 1
-        return _middle(self.scores) < 1
+        return (self.scores[-1] if len(self.scores) < LOOKS else _middle(self.scores)) < 1
 
     def _pairs(self, trials: int) -> list[tuple[tuple[int, int], tuple[int, int]]]:
         """The last steps of both forms that count, side by side as they came."""

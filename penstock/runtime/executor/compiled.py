@@ -190,7 +190,7 @@ def _wrong_number(error: ValueError, op: Operation) -> errors.InternalError | No
 class Final:
     """Which of two programs stays: `first`, or `second`, which hands parts to XLA. Each part has been tried against its own generated code by then, but a part that
     is quick itself may cost the rest of the step more than it gains: its results lie in the caches of another core, code that is cut into parts has calls between them and
-    writes into less of what is not needed any more. So whole steps decide, two of each program in turn, as parts are compared (`engines.xla.match`).
+    writes into less of what is not needed any more. So whole steps decide, some of each program in turn, as parts are compared (`engines.xla.match`).
 
     Where sizes differ from step to step, parts may be on trial for ever. If nothing comes of it for long, the first program stays without a final.
 
@@ -205,7 +205,7 @@ class Final:
 
     def __init__(self, compiler: Compiler, first: CompiledProgram, second: CompiledProgram, parts: Sequence[Any]) -> None:
         self._compiler, self._first, self._second, self._parts = compiler, first, second, parts
-        self.match = Match()
+        self.match = Match(8)
         self.is_on = False
         self.waits = self._cpu = 0
         self.standing: list[Any] = []
