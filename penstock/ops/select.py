@@ -118,7 +118,9 @@ op("BroadcastArgs(s0: T, s1: T) -> (r0: T) [T: type in {int32, int64} = int32]",
 def where_kernel(x: Any) -> np.ndarray:
     if x.ndim == 0:
         raise InvalidArgumentError("WhereOp : Unhandled input dimensions: 0")
-    if x.ndim == 1 or x.size < _MANY or x.size >= 1 << 32:
+    if x.ndim == 1:  # np.argwhere would make an array of a tuple
+        return x.nonzero()[0].astype(np.int64, copy=False).reshape(-1, 1)
+    if x.size < _MANY or x.size >= 1 << 32:
         return np.argwhere(x).astype(np.int64, copy=False)
     # Places in one row, divided by the sizes of the axes: np.argwhere walks along all of them.
     left = np.flatnonzero(x if x.dtype == bool else x != 0).astype(np.uint32)

@@ -274,7 +274,7 @@ def _cut_characters(s: bytes, pos: int, length: int, place: int) -> bytes:
     except UnicodeDecodeError:
         return _cut_what_is_no_text(s, pos, length, place)
     start = pos if pos >= 0 else len(text) + pos
-    if not 0 <= start <= len(text):
+    if not 0 <= start <= len(text) or max(pos, length) < 0:
         raise InvalidArgumentError(f"pos {pos} out of range for string at index {place}")
     return text[start : start + max(length, 0)].encode()
 
@@ -285,7 +285,7 @@ def _cut_what_is_no_text(s: bytes, pos: int, length: int, place: int) -> bytes:
         starts.insert(0, 0)
     count = len(starts) - 1
     start = pos if pos >= 0 else count + pos
-    if not 0 <= start <= count:
+    if not 0 <= start <= count or max(pos, length) < 0:
         raise InvalidArgumentError(f"pos {pos} out of range for string at index {place}")
     return s[starts[start] : starts[min(start + length, count)]] if length > 0 else b""
 
@@ -311,7 +311,7 @@ def _parts_of_characters(x: np.ndarray, pos: np.ndarray, length: np.ndarray) -> 
     first = starts_of(counts)
     start = np.where(pos < 0, pos + counts, pos)
     left = counts - start
-    if start.min() < 0 or left.min() < 0:
+    if start.min() < 0 or left.min() < 0 or np.maximum(pos, length).min() < 0:
         return None
     start += first
     begin, end = places[start], places[start + np.clip(length, 0, left)]

@@ -5,6 +5,7 @@ A string tensor is an object array of `bytes`; `each_string` applies a function 
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from typing import Any
@@ -56,7 +57,7 @@ def number_format(dtype: DType, precision: int, scientific: bool, shortest: bool
         raise InvalidArgumentError(f'Fill argument not supported: "{fill.decode(errors="replace")}"')
     if scientific and shortest:
         raise InvalidArgumentError("Cannot select both scientific and shortest notation")
-    text = "%" + fill.decode()
+    text = "%" if dtype.is_unsigned and fill in (b" ", b"+") else "%" + fill.decode()  # C has signs for signed numbers only
     if width > -1:
         text += str(width)
     if precision > -1:
@@ -72,7 +73,11 @@ def as_string_kernel(x: Any, *, T: DType, precision: int, scientific: bool, shor
         return string_array([b"true" if v else b"false" for v in np.ravel(x).tolist()], np.shape(x))
     form = number_format(T, precision, scientific, shortest, width, fill)
     flat = np.ravel(x)
-    if T.is_complex:
+    if fill == b"0" and (T.is_complex or T.is_floating):
+        write = _without_zeros(form, number_format(T, precision, scientific, shortest, width, b""))
+        parts = ((write(v.real), write(v.imag)) for v in flat.tolist()) if T.is_complex else ()
+        values = [f"({a},{b})".encode() for a, b in parts] if T.is_complex else [write(v).encode() for v in flat.astype(np.float64).tolist()]
+    elif T.is_complex:
         values = [f"({form % v.real},{form % v.imag})".encode() for v in flat.tolist()]
     else:
         pattern = form.encode()
@@ -82,6 +87,11 @@ def as_string_kernel(x: Any, *, T: DType, precision: int, scientific: bool, shor
                 return found
         values = [pattern % v for v in (flat.astype(np.float64) if T.is_floating else flat).tolist()]
     return string_array(values, np.shape(x))
+
+
+def _without_zeros(form: str, spaced: str) -> Callable[[float], str]:
+    """C fills up with zeros what is finite only."""
+    return lambda v: (form if math.isfinite(v) else spaced) % v
 
 
 def _written(flat: np.ndarray, dtype: DType, pattern: bytes, precision: int, width: int, fill: bytes, shape: Any) -> np.ndarray | None:

@@ -53,8 +53,15 @@ def points_of_all(x: np.ndarray, codec: str) -> Points | None:
     return Points(np.frombuffer(points, np.int32), sums_of(begins, starts, lengths), np.flatnonzero(begins))
 
 
-def _without_control(points: np.ndarray, replacement: int) -> np.ndarray:
-    return np.where((points < 32) | ((points >= 127) & (points < 160)), np.int32(replacement), points)
+_CONTROL_END = 32
+"""What `replace_control_characters` means: the characters below."""
+
+
+def _without_control(points: np.ndarray, errors: Any, replacement: int, *replaced_if: bytes) -> np.ndarray | None:
+    """Control characters replaced, unless `errors` is false; None if there are some that are not to be replaced with these errors."""
+    if not errors or not (points < _CONTROL_END).any():
+        return points
+    return np.where(points < _CONTROL_END, np.int32(replacement), points) if errors in replaced_if else None
 
 
 def encode_all(points: np.ndarray, counts: np.ndarray, encoding: bytes, shape: Any) -> np.ndarray | None:
@@ -73,30 +80,32 @@ def encode_all(points: np.ndarray, counts: np.ndarray, encoding: bytes, shape: A
     return cut(np.frombuffer(text, np.uint8), starts_of(lengths), lengths, shape)
 
 
-def code_points(s: bytes, encoding: str, errors: bytes, replacement: int, replace_control: bool) -> tuple[list[int], list[int]]:
-    """The characters of `s`, and at which byte each begins."""
+def code_points(s: bytes, encoding: str, errors: bytes, replacement: int, replace_control: bool, strict_control: bool = False) -> tuple[list[int], list[int]]:
+    """The characters of `s`, and at which byte each begins. Control characters that are to be replaced are dropped if errors are ignored, and with
+    `strict_control` they are errors themselves."""
     places = _places(s, encoding)
     if places is not None:
         text = s.decode(encoding)
-        return [replacement if replace_control and (c < 32 or 127 <= c < 160) else c for c in map(ord, text)], list(places)
-    points: list[int] = []
-    starts: list[int] = []
-    at = 0
-    while at < len(s):
-        text, used, good = _one_character(s, at, encoding)
-        if not good:
-            if errors == b"strict":
-                raise InvalidArgumentError("Invalid formatting on input string")
-            if errors == b"replace":
-                points.append(replacement)
+        points, starts = list(map(ord, text)), list(places)
+    else:
+        points, starts = [], []
+        at = 0
+        while at < len(s):
+            text, used, good = _one_character(s, at, encoding)
+            if good or errors == b"replace":
+                points.append(ord(text) if good else replacement)
                 starts.append(at)
-        else:
-            point = ord(text)
-            control = point < 32 or 127 <= point < 160
-            points.append(replacement if replace_control and control else point)
-            starts.append(at)
-        at += used
-    return points, starts
+            elif errors == b"strict":
+                raise InvalidArgumentError("Invalid formatting on input string")
+            at += used
+    if not replace_control or not points or min(points) >= _CONTROL_END:
+        return points, starts
+    if errors == b"ignore":
+        kept = [i for i, point in enumerate(points) if point >= _CONTROL_END]
+        return [points[i] for i in kept], [starts[i] for i in kept]
+    if strict_control and errors == b"strict":
+        raise InvalidArgumentError("Invalid formatting on input string")
+    return [replacement if point < _CONTROL_END else point for point in points], starts
 
 
 def _places(s: bytes, encoding: str) -> Sequence[int] | None:
@@ -150,8 +159,8 @@ def transcode_kernel(x: np.ndarray, *, input_encoding: bytes, output_encoding: b
                      replace_control_characters: bool) -> np.ndarray:  # fmt: skip
     codec = _codec(input_encoding)
     found = points_of_all(x, codec) if x.size >= MANY else None
-    if found is not None:
-        points = _without_control(found.values, replacement_char) if replace_control_characters else found.values
+    points = None if found is None else _without_control(found.values, replace_control_characters and errors, replacement_char, b"replace")
+    if found is not None and points is not None:
         result = encode_all(points, found.counts, output_encoding, x.shape)
         if result is not None:
             return result
@@ -162,7 +171,7 @@ def transcode_kernel(x: np.ndarray, *, input_encoding: bytes, output_encoding: b
                 return s.decode(codec).encode(_CODECS[output_encoding])
             except UnicodeDecodeError:
                 pass
-        return _encode(code_points(s, codec, errors, replacement_char, replace_control_characters)[0], output_encoding)
+        return _encode(code_points(s, codec, errors, replacement_char, replace_control_characters, strict_control=True)[0], output_encoding)
 
     return each_string(convert, x)
 
@@ -171,12 +180,13 @@ def decode_with_offsets_kernel(x: np.ndarray, *, input_encoding: bytes, errors: 
                                replace_control_characters: bool, Tsplits: DType) -> list:  # fmt: skip
     codec = _codec(input_encoding)
     found = points_of_all(x, codec)
-    if found is not None:
+    points = None if found is None else _without_control(found.values, replace_control_characters and errors, replacement_char, b"replace", b"strict")
+    if found is not None and points is not None:
         starts = starts_of(lengths_of(x))
         places = np.arange(len(found.values)) if found.places is None else found.places
         return [
             np.append(0, np.cumsum(found.counts)).astype(Tsplits.np),
-            _without_control(found.values, replacement_char) if replace_control_characters else found.values,
+            points,
             places - np.repeat(starts, found.counts),
         ]
     rows = [code_points(s, codec, errors, replacement_char, replace_control_characters) for s in x.ravel().tolist()]
@@ -234,7 +244,7 @@ def encode_kernel(values: np.ndarray, splits: np.ndarray, *, output_encoding: by
             if 0 <= point < 0xD800 or 0xE000 <= point < 0x110000:
                 points.append(point)
             elif errors == b"strict":
-                raise InvalidArgumentError("Code point is out of range for Unicode, or a noncharacter.")
+                raise InvalidArgumentError("Code point is out of range for Unicode, or is a surrogate.")
             elif errors == b"replace":
                 points.append(replacement_char)
         results.append(_encode(points, output_encoding))

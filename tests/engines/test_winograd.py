@@ -165,6 +165,21 @@ def test_no_result_where_cells_are_not_finite(value: float, place: tuple[int, ..
     assert plan.constant.run(x, filter) is not None
 
 
+@pytest.mark.parametrize("strip", [TOGETHER[1], APART[-1]], ids=str)
+def test_one_step_that_is_not_finite_leaves_no_doubt_about_the_next(strip: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a tile has computed beyond an image of odd size is no addend of the next tile's."""
+    choose(monkeypatch, strip)
+    spec = spec_of(1, (7, 9), 32, 32)
+    plan = plan_of(spec, post_ops=(Add(spec.dst_dims, channels_last_strides(spec.dst_dims)),))
+    x, filter, addend = normal(*spec.shape(spec.src_dims)), normal(*spec.filter_shape, seed=1), normal(*spec.shape(spec.dst_dims), seed=2)
+    bad = x.copy()
+    bad[0, -1, -1, 0] = np.nan
+    assert plan.run(bad, filter, addend) is None
+    y = plan.run(x, filter, addend)
+    assert y is not None
+    np.testing.assert_allclose(y, by_definition(spec, x, filter) + addend, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_gradients_do_not_depend_on_which_thread_is_quicker(threads: int) -> None:
     spec = spec_of(16, (16, 16), 32, 64)

@@ -73,6 +73,17 @@ def test_what_is_not_finite_is_left_to_lapack():
         lapack.eigh(x)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_largest_numbers(dtype):
+    largest = np.finfo(dtype).max * dtype(0.9)
+    x = np.tile(np.diag(np.array([largest, 1, 2], dtype)), (20, 1, 1))
+    with np.errstate(over="raise", invalid="raise"):
+        for values in (lapack.eigh(x)[0], lapack.eigvalsh(x)):
+            np.testing.assert_array_equal(values, np.broadcast_to(np.array([1, 2, largest], dtype), (20, 3)))
+        np.testing.assert_allclose(lapack.svd(x, compute_uv=False), np.broadcast_to(np.array([largest, 2, 1], dtype), (20, 3)), rtol=1e-6)
+        np.testing.assert_array_equal(lapack.qr(x)[1], x)
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.complex64, np.complex128])
 @pytest.mark.parametrize("shape", [(3, 3), (20, 5, 5), (2, 3, 24, 24)])
 @pytest.mark.parametrize("is_symmetric", [True, False])

@@ -102,3 +102,18 @@ def test_coordinates_in_row_major_order():
 def test_merged_keys():
     union, a, b = merge_keys(np.array([9, 2, 4]), np.array([4, 1, 9, 9]))
     assert union.tolist() == [1, 2, 4, 9] and a.tolist() == [3, 1, 2] and b.tolist() == [2, 0, 3, 3]
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64, np.int16])
+@pytest.mark.parametrize("count", [0, 1, 6, 200])
+def test_vectors_of_one_index_are_rows(dtype, count):
+    indices = (np.arange(2 * count) % 7).astype(dtype)[::2].reshape(count, 1)
+    rows, good = kernels.nd_rows((7, 3), indices)
+    assert good is None and rows.dtype == np.int64 and rows.tolist() == indices[:, 0].tolist()
+    if count:
+        for bad in (-1, 7):
+            indices = indices.copy()
+            indices[-1] = bad
+            with pytest.raises(InvalidArgumentError, match=rf"indices\[{count - 1}\] = \[{bad}\] does not index into shape \[7,3\]"):
+                kernels.nd_rows((7, 3), indices)
+            assert kernels.nd_rows((7, 3), indices, b"IGNORE")[1].tolist() == [True] * (count - 1) + [False]

@@ -68,3 +68,13 @@ def test_dropout_and_its_gradient_use_one_mask():
     np.testing.assert_array_equal(kept, slope * np.arange(1, 4097, dtype=np.float32).reshape(64, 64))
     assert set(np.unique(slope)) == {0.0, 2.0}
     assert 0.4 < (slope > 0).mean() < 0.6
+
+
+@pytest.mark.parametrize("x", [
+    np.zeros(0, bool), np.zeros(5, bool), np.arange(7) % 3 == 0, np.array([0.0, -0.0, np.nan, 1.0], np.float32), np.array([0, 2j, 0]), (np.arange(10) % 4)[::-3],
+    np.array([0, 3], np.uint8), np.eye(3), np.zeros((2, 0, 3)),
+], ids=lambda x: f"{x.dtype}{x.shape}")  # fmt: skip
+def test_places_of_what_is_not_zero(x):
+    found = select.where_kernel(x)
+    assert found.dtype == np.int64
+    np.testing.assert_array_equal(found, np.argwhere(x))

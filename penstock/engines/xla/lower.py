@@ -21,6 +21,7 @@ from penstock.engines.python.structure import Assign, Branch, Call, Loop
 from penstock.engines.python.walk import everything, reads
 from penstock.engines.xla import padded, series
 from penstock.engines.xla.arrays import Access, Array, LoopArrays, array_call
+from penstock.engines.xla.elimination import SOLVED, can_eliminate
 from penstock.engines.xla.loops import (
     STACK_OPS,
     Body,
@@ -243,7 +244,7 @@ class Tracer:
                     self._check_vectors(op, args)
                 elif op.type in HARMLESS and self.doubts is not None and not is_padded(args[1:]):
                     self.doubts.append(jnp.any(~HARMLESS[op.type](args[1])))
-                else:
+                elif op.type not in SOLVED or self.doubts is None or is_padded(values) or not can_eliminate(args[0].shape, args[0].dtype):  # else its rule doubts
                     raise Unsupported("its kernel reports bad data, which a program cannot")
             run = functools.partial(rule.fn, **{name: op.attrs[name] for name in rule.attrs})
             if is_padded(values):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from penstock.engines.xla.elimination import SOLVED
 from penstock.engines.xla.rule import static, static_ints
 from penstock.engines.xla.sizes import Padded
 
@@ -32,7 +33,7 @@ HARMLESS: dict[str, Callable[[Any], Any]] = {
 }
 """Ops whose kernel complains about the second operand only: what is all right with it."""
 
-REPORTING = frozenset((*INDEXED, *VECTORS, *HARMLESS))
+REPORTING = frozenset((*INDEXED, *VECTORS, *HARMLESS, *SOLVED))
 """Ops that may have bad data to report, which a program finds out for itself."""
 
 DOUBTFUL = frozenset((*REPORTING, "Slice", "StridedSlice", "StridedSliceGrad", "TensorStridedSliceUpdate", "TensorArrayV3"))

@@ -15,6 +15,7 @@ from penstock.engines.python.arrays import NEW, find_arrays
 from penstock.engines.python.stacks import find_stacks
 from penstock.engines.python.structure import Assign, Branch, Call, Loop
 from penstock.engines.python.walk import everything, makes, paths, reads, subblocks
+from penstock.engines.xla.elimination import SOLVED, can_eliminate
 from penstock.engines.xla.lower import PASSES_VARS, STREAMS, merged
 from penstock.engines.xla.reporting import REPORTING
 from penstock.engines.xla.rule import find_rule
@@ -95,7 +96,7 @@ class CpuPolicy(Policy):
         size = max((_size(t) for t in (*op.inputs, *op.outputs)), default=0)
         if size > self.small_array or any(not _is_numeric(t) for t in (*op.inputs, *op.outputs)):
             return False
-        return not rule.heavy or self._is_small_product(op)
+        return not rule.heavy or self._is_small_product(op) or _is_small_system(op)
 
     def _is_small_product(self, op: Operation) -> bool:
         if op.type not in _PRODUCTS or any(t.dims is None or None in t.dims for t in op.inputs):
@@ -134,7 +135,7 @@ class StatePolicy(Policy):
         tensors = (*op.inputs, *op.outputs)
         if any(_size(t) > self.largest_array or not (_is_numeric(t) or t.dtype is resource) for t in tensors):
             return False
-        return not rule.heavy or (op.type in _PRODUCTS and _flops(op) <= self.largest_flops)
+        return not rule.heavy or (op.type in _PRODUCTS and _flops(op) <= self.largest_flops) or _is_small_system(op)
 
     def may_take(self, node: Any) -> bool:
         """Whether it could be that it `takes` the node, as far as can be told without the rules."""
@@ -159,6 +160,10 @@ def _flops(op: Operation) -> int:
         return 0
     is_across = op.attrs.get("transpose_a") or op.attrs.get("adj_x")
     return 2 * math.prod(n or 1 for n in out) * (a[-2 if is_across else -1] or 1)
+
+
+def _is_small_system(op: Operation) -> bool:
+    return op.type in SOLVED and can_eliminate(op.inputs[0].dims, op.inputs[0].dtype.np)
 
 
 def _is_convolution(op: Operation) -> bool:

@@ -36,7 +36,8 @@ _PERL = {"d": "0-9", "w": "0-9A-Za-z_", "s": r"\t\n\f\r "}
 _REPEAT = re.compile(r"(?:[*+?]|\{(\d+)(,(\d*))?\})\??")
 _LINE_START, _LINE_END = "(?:(?<=\\n)|\\A)", "(?=\\n|\\Z)"
 _JOINED_ANCHORS = {"\\A": r"(?:(?<=\x00)|\A)", "\\Z": r"(?=\x00|\Z)"}
-_ANCHORS = {"\\A", "\\Z", "\\b", "\\B", _LINE_START, _LINE_END, *_JOINED_ANCHORS.values()}
+_NO_BOUNDARY = "(?!\\b)"  # which, other than Python's \\B, an empty string has
+_ANCHORS = {"\\A", "\\Z", "\\b", _NO_BOUNDARY, _LINE_START, _LINE_END, *_JOINED_ANCHORS.values()}
 
 
 class _Bad(Exception):
@@ -165,7 +166,7 @@ class _Translator:
             return
         flags = re.match(r"\(\?([imsU]*)(?:-([imsU]+))?([:)])", rest)
         if flags is None:
-            _bad("invalid perl operator", rest[:4] if rest.startswith("(?<") else rest[:3])
+            _bad("invalid perl operator", rest[:4] if rest.startswith(("(?<=", "(?<!")) else rest[:3])
         self.at += flags.end()
         on, off, end = flags.groups()
         self._keep_out("m" in on or "s" in on)  # lines, and a dot that matches all
@@ -193,7 +194,7 @@ class _Translator:
     def _escape(self, in_class: bool) -> str:
         rest = self.text[self.at :]
         if len(rest) < 2:
-            _bad("trailing \\", self.text[-1:])
+            raise _Bad("trailing \\")
         c = rest[1]
         if c in _PERL or c.lower() in _PERL:
             self.at += 2
@@ -234,7 +235,7 @@ class _Translator:
         if not in_class and c in "AbBzC":
             self.at += 2
             self._keep_out(c in "BC")
-            plain = {"A": "\\A", "b": "\\b", "B": "\\B", "z": "\\Z", "C": "(?s:.)"}[c]
+            plain = {"A": "\\A", "b": "\\b", "B": _NO_BOUNDARY, "z": "\\Z", "C": "(?s:.)"}[c]
             return self._anchor(plain) if c in "Az" else plain
         _bad("invalid escape sequence", rest[:2])
 
@@ -296,7 +297,9 @@ def compile_re2(pattern: bytes) -> re.Pattern[str]:
     except _Bad as bad:
         raise InvalidArgumentError(f"Invalid pattern: {text}, error: {bad}") from None
     except (re.error, OverflowError) as error:
-        raise InvalidArgumentError(f"Invalid pattern: {text}, error: {error}") from None
+        backwards = re.match(r"bad character range (.*) at position", str(error))
+        shown = f"invalid character class range: {backwards.group(1)}" if backwards else error
+        raise InvalidArgumentError(f"Invalid pattern: {text}, error: {shown}") from None
 
 
 @functools.lru_cache(512)
@@ -343,6 +346,8 @@ def replace_in(strings: np.ndarray, pattern: bytes, rewrite: bytes, everywhere: 
     """`replace` in each string of an array, where that is quicker for many: for patterns that are a kind of letters, or that few strings have. None
     otherwise."""
     kind, (parts, largest) = _one_kind(pattern), rewrite_parts(rewrite)
+    if not everywhere and not _is_good(rewrite):
+        return strings
     if kind is not None and largest <= compile_re2(pattern).groups and all(isinstance(p, str) for p in parts):
         return replaced(strings, kind, "".join(parts).encode("utf-8", "surrogateescape"), everywhere)
     states = _search_automaton(pattern)
@@ -367,6 +372,8 @@ def _search_automaton(pattern: bytes) -> Automaton | None:
 def replace_all(pattern: bytes, values: list[bytes], rewrite: bytes, everywhere: bool) -> list[bytes]:
     """`replace` in each of the strings, in all at once where that is the same."""
     compiled, parts = compile_re2(pattern), rewrite_parts(rewrite)
+    if not everywhere and not _is_good(rewrite):
+        return values
     joined = _compile_joined(pattern) if everywhere and len(values) > 1 else None
     if joined is not None and parts[1] <= compiled.groups and "\0" not in parts[0]:
         text = b"\0".join(values)
@@ -396,6 +403,11 @@ def full_matches(pattern: bytes, strings: np.ndarray) -> np.ndarray:
 
 def full_match(pattern: re.Pattern[str], value: bytes) -> bool:
     return pattern.fullmatch(value.decode("utf-8", "surrogateescape")) is not None
+
+
+def _is_good(rewrite: bytes) -> bool:
+    """Whether every backslash has a digit or another one behind it. With a bad one RE2 replaces nothing, unless it replaces everything."""
+    return re.fullmatch(rb"(?s:[^\\]|\\[0-9\\])*", rewrite) is not None
 
 
 def rewrite_parts(rewrite: bytes) -> tuple[list[Any], int]:

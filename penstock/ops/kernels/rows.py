@@ -285,6 +285,10 @@ def nd_rows(
 ) -> tuple[np.ndarray, np.ndarray | None]:
     """Vectors of indices into the first dimensions of `shape` as numbers of rows, and which of them are good (None: all)."""
     depth = indices.shape[-1] if indices.ndim else 0
+    if depth == 1 and indices.size:
+        rows = np.ascontiguousarray(indices.reshape(-1), np.int64)
+        if are_in_range(rows, shape[0]):
+            return rows, None
     flat = indices.reshape(-1, depth) if depth else np.zeros((math.prod(indices.shape[:-1]), 0), dtype=np.int64)
     good = None
     columns = [np.ascontiguousarray(flat[:, k], np.int64) for k in range(depth)] if len(flat) else []

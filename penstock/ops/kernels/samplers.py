@@ -462,7 +462,7 @@ def bounded_normal(gen: Philox, first: int, parameters: Sequence[Any], n: int) -
     elif width < cutoff:
         propose, blocks, name = _propose_uniform, 2, "uniform"
     else:
-        propose, blocks, name = _propose_exponential, 1, "exponential"
+        propose, blocks, name = _propose_exponential, 1, "exponential distribution"
     out = np.empty(n, kind)
     have, rejected = 0, 0
     while have < n:

@@ -24,12 +24,12 @@ def slice_index(
     n = len(starts)
     if ellipsis_mask & (ellipsis_mask - 1):
         raise InvalidArgumentError("Multiple ellipses in slice spec not allowed")
-    used = sum(1 for i in range(n) if not (new_axis_mask | ellipsis_mask) >> i & 1)
     index: list[Any] = []
     axis = 0
     for i in range(n):
         bit = 1 << i
         if ellipsis_mask & bit:
+            used = sum(1 for j in range(n) if not (new_axis_mask | ellipsis_mask) >> j & 1)
             hidden = max(0, len(shape) - used)
             index.extend([slice(None)] * hidden)
             axis += hidden

@@ -43,7 +43,8 @@ class Table:
         self.lock = renewed(threading.RLock())
 
     def __len__(self) -> int:
-        return len(self.entries) if self.rows is None else len(self.rows)
+        with self.lock:
+            return len(self.entries) if self.rows is None else len(self.rows)
 
     def check_types(self, key_dtype: DType, value_dtype: DType, name: str) -> None:
         if (key_dtype, value_dtype) != (self.key_dtype, self.value_dtype):
@@ -80,13 +81,13 @@ class Table:
             if full
             else default.reshape(self.value_shape)
             if default.shape == self.value_shape
-            else np.broadcast_to(default.ravel()[0], self.value_shape)
+            else np.broadcast_to(default.reshape(()), self.value_shape)
         )
         with self.lock:
             rows = self._found_rows(keys)
             if rows is not None:
                 return self._at_rows(rows, defaults if one is None else one, full).reshape(shape)
-        get = self.entries.get
+            get = self.entries.get  # of the dictionary there is now: another thread may make rows of it
         if one is not None and not self.value_shape:
             found = map(get, keys.ravel().tolist(), itertools.repeat(one.item()))
             return np.fromiter(found, self.value_dtype.np, keys.size).reshape(shape)

@@ -30,7 +30,7 @@ def qr(x: np.ndarray, full: bool) -> tuple[np.ndarray, np.ndarray]:
     m, n = x.shape[-2:]
     inner = m if full else min(m, n)
     steps = min(m, n)
-    flat, scale = scaled(np.swapaxes(x, -1, -2).reshape(-1, n * m))
+    flat, exponents = scaled(np.swapaxes(x, -1, -2).reshape(-1, n * m))
     lanes, count = 64 // x.itemsize, len(flat)
     q_at = n * m + steps
     blocks = np.zeros((-(-count // lanes), q_at + inner * m, lanes), x.dtype)
@@ -45,7 +45,7 @@ def qr(x: np.ndarray, full: bool) -> tuple[np.ndarray, np.ndarray]:
 
     native.threads.parallel_for(pieces, work)
     q = np.swapaxes(back(blocks[:, q_at:], count).reshape(*x.shape[:-2], inner, m), -1, -2)
-    r = np.swapaxes((back(blocks[:, : n * m], count) * scale).reshape(*x.shape[:-2], n, m)[..., :inner], -1, -2)
+    r = np.swapaxes(np.ldexp(back(blocks[:, : n * m], count), exponents).reshape(*x.shape[:-2], n, m)[..., :inner], -1, -2)
     return np.ascontiguousarray(q), np.triu(r)
 
 

@@ -58,12 +58,12 @@ def eigh(x: np.ndarray, vectors: bool = True) -> tuple[np.ndarray, np.ndarray | 
     n = x.shape[-1]
     i = np.arange(n)
     lower = np.maximum(i[:, None], i) * n + np.minimum(i[:, None], i)
-    flat, scale = scaled(x.reshape(-1, n * n)[:, lower.ravel()])
+    flat, exponents = scaled(x.reshape(-1, n * n)[:, lower.ravel()])
     lanes = 64 // x.itemsize
     blocks = _blocks(flat, 2, lanes)
     blocks[:, 1] = np.eye(n, dtype=x.dtype).reshape(-1, 1)
     _run(_two_sided(TYPES[x.dtype], vectors), blocks, n, n)
-    values = back(blocks[:, 0, :: n + 1], len(flat)) * scale
+    values = np.ldexp(back(blocks[:, 0, :: n + 1], len(flat)), exponents)
     order = np.argsort(values, 1)
     values = np.take_along_axis(values, order, 1).reshape(x.shape[:-1])
     if not vectors:
@@ -74,7 +74,7 @@ def eigh(x: np.ndarray, vectors: bool = True) -> tuple[np.ndarray, np.ndarray | 
 
 
 def svd(x: np.ndarray, vectors: bool = True) -> tuple[np.ndarray | None, np.ndarray, np.ndarray | None] | None:
-    """(u, s, vh) with as many columns and rows as there are singular values, which fall; None if a matrix has too small ones for `u` to be found that way."""
+    """(u, s, vh) with as many columns and rows as there are singular values, which fall; None if a matrix has too small ones, or, with vectors, for `u` to be found that way."""
     m, n = x.shape[-2:]
     if m < n:
         found = svd(np.swapaxes(x, -1, -2), vectors)
@@ -83,7 +83,7 @@ def svd(x: np.ndarray, vectors: bool = True) -> tuple[np.ndarray | None, np.ndar
         u, s, vh = found
         return np.swapaxes(vh, -1, -2), s, np.swapaxes(u, -1, -2)  # type: ignore[arg-type]
     columns = np.swapaxes(x, -1, -2).reshape(-1, n * m)  # one behind the other
-    flat, scale = scaled(columns)
+    flat, exponents = scaled(columns)
     lanes = 64 // x.itemsize
     blocks = np.zeros((-(-len(flat) // lanes), n * m + n * n, lanes), x.dtype)
     put(flat, blocks[:, : n * m])
@@ -94,10 +94,11 @@ def svd(x: np.ndarray, vectors: bool = True) -> tuple[np.ndarray | None, np.ndar
     values = np.sqrt(np.einsum("cij,cij->ci", rows, rows))
     order = np.argsort(-values, 1)
     sorted_values = np.take_along_axis(values, order, 1)
-    s = (sorted_values * scale).reshape(*x.shape[:-2], n)
+    s = np.ldexp(sorted_values, exponents).reshape(*x.shape[:-2], n)
+    info = np.finfo(x.dtype)
     if not vectors:
-        return None, s, None
-    if (sorted_values[:, -1] <= sorted_values[:, 0] * (n * np.finfo(x.dtype).eps)).any():
+        return None if (sorted_values[:, -1] <= np.sqrt(info.tiny)).any() else (None, s, None)  # squares of smaller ones are lost
+    if (sorted_values[:, -1] <= sorted_values[:, 0] * (n * info.eps)).any():
         return None
     at = (order + np.arange(len(flat))[:, None] * n).ravel()
     u = rows.reshape(-1, m)[at] / sorted_values.reshape(-1, 1)
@@ -106,9 +107,9 @@ def svd(x: np.ndarray, vectors: bool = True) -> tuple[np.ndarray | None, np.ndar
 
 
 def scaled(flat: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Rows with a largest number between 1/2 and 1, and by which powers of two they have been divided."""
+    """Rows with a largest number between 1/2 and 1, and by which powers of two they have been divided: their exponents, as that of the largest numbers is none itself."""
     _, exponents = np.frexp(np.max(np.abs(flat), 1, keepdims=True))
-    return np.ldexp(flat, -exponents), np.ldexp(np.ones((), flat.dtype), exponents)
+    return np.ldexp(flat, -exponents), exponents
 
 
 def _blocks(flat: np.ndarray, parts: int, lanes: int) -> np.ndarray:

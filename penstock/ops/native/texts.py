@@ -49,9 +49,8 @@ def lengths(strings: np.ndarray) -> np.ndarray | None:
     """How many letters each of an array of strings has, as int32; None if they cannot be read here, or one is too long."""
     if not can_read():
         return None
-    strings = np.ascontiguousarray(strings)
     result = np.empty(strings.shape, np.int32)
-    return result if read(_length_loop, strings, result) else None
+    return result if read(_length_loop, np.ascontiguousarray(strings), result) else None
 
 
 @cache

@@ -61,14 +61,14 @@ _WATCHED, _NONE = 31, 29
 """Vectors: what becomes NaN as soon as a number that is written is infinite or NaN; zeros."""
 
 
-def _resolved(a: Assembler, count: int, base: Mem, at: int) -> None:
-    """The addresses of a tile's places, on the stack from `at`."""
+def _resolved(a: Assembler, count: int, base: Mem, at: int, outside: Mem = _AT["outside"]) -> None:
+    """The addresses of a tile's places, on the stack from `at`; `outside` for those that are not in the image."""
     for i in range(count):
         a.scalar(asm.MOVE, RAX, Mem(R8, 8 * i))
         a.scalar(asm.MOVE, RCX, base)
         a.scalar(asm.ADD, RCX, RAX)
         a.scalar(_TEST, RAX, RAX)
-        a.scalar(_MOVE_IF_NEGATIVE, RCX, _AT["outside"])
+        a.scalar(_MOVE_IF_NEGATIVE, RCX, outside)
         a.scalar(asm.MOVE_TO_MEMORY, RCX, Mem(RSP, at + 8 * i))
 
 
@@ -287,8 +287,8 @@ def results(has_bias: bool, has_addend: bool, slope: float | None = None, most: 
 
     def prepare(a: Assembler, image: Mem, addend: Mem) -> None:
         _resolved(a, RESULT_PLACES, image, 0)
-        if has_addend:
-            _resolved(a, RESULT_PLACES, addend, 8 * RESULT_PLACES)
+        if has_addend:  # beyond the image any number will do that is finite if the results are: not those that were written there, which may have become NaN long ago
+            _resolved(a, RESULT_PLACES, addend, 8 * RESULT_PLACES, _AT["points"])
 
     def channels(a: Assembler) -> None:
         plane = [16, 17, 18, 19]

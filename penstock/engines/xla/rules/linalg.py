@@ -1,7 +1,7 @@
 """Linear systems, determinants and factorisations of stacks of matrices. Half and bfloat16 are computed in float32.
 
 A compiled program cannot report a singular matrix: the ops whose CPU kernels do carry `raises`, and give NaNs or infinities here. On CPUs
-all stay with NumPy's LAPACK (`heavy`): XLA calls another build of the same, whose eigenvectors may have other signs.
+all but very small matrices (`elimination`) stay with NumPy's LAPACK (`heavy`): XLA calls another build of the same, whose eigenvectors may have other signs.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from penstock.dtypes import DType
+from penstock.engines.xla import elimination
 from penstock.engines.xla.checks import need
 from penstock.engines.xla.rule import jax, jnp, lax, rule
 from penstock.engines.xla.rules.matmul import adjoint as adjoint_of
@@ -52,7 +53,10 @@ def _product(x: Any, y: Any) -> Any:
 @in_wide
 def inverse(x: Any, *, adjoint: bool) -> Any:
     _need_square(x)
-    return x if 0 in x.shape else jnp.linalg.inv(adjoint_of(x) if adjoint else x)
+    if 0 in x.shape:
+        return x
+    x = adjoint_of(x) if adjoint else x
+    return elimination.solve(x) if elimination.is_wanted(x) else jnp.linalg.inv(x)
 
 
 @rule("MatrixSolve", "BatchMatrixSolve", raises=True, heavy=True)
@@ -62,7 +66,8 @@ def solve(matrix: Any, rhs: Any, *, adjoint: bool) -> Any:
     need(rhs.shape[:-1] == matrix.shape[:-1], "a right side that does not fit the matrix")
     if 0 in rhs.shape:
         return jnp.zeros(rhs.shape, rhs.dtype)
-    return jnp.linalg.solve(adjoint_of(matrix) if adjoint else matrix, rhs)
+    matrix = adjoint_of(matrix) if adjoint else matrix
+    return (elimination.solve if elimination.is_wanted(matrix) else jnp.linalg.solve)(matrix, rhs)
 
 
 def solve_triangular(a: Any, b: Any, lower: bool, adjoint: bool) -> Any:
@@ -141,6 +146,8 @@ def cholesky(x: Any) -> Any:
     _need_square(x)
     if 0 in x.shape:
         return x
+    if elimination.is_wanted(x):
+        return elimination.cholesky(x)
     # Only the lower triangle is read.
     return lax.linalg.cholesky(x, symmetrize_input=False)
 
