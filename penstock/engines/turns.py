@@ -8,6 +8,9 @@ which nobody else wakes up in time, would never be asked with turns of 200 us, a
 
 Even so steps and such work have half of the time each while both want it. Work of many seconds that steps can wait for, as code for 100,000 nodes is, rests most of the time
 (`resting`), unless it finds the interpreter free.
+
+A step that lets go of the lock every few microseconds takes it back before anybody else has woken up, and who waits is never heard: the import of JAX took 17 s beside a loop of small
+products instead of half a second. So steps leave the interpreter alone for a part of the time that they took (`make_way`), while somebody is `hungry`.
 """
 
 from __future__ import annotations
@@ -24,10 +27,21 @@ from typing import Any
 from penstock.graph.quiet_gc import collect_young
 
 SHORT = 0.00005
-WORK, REST, SHORT_REST = 0.004, 9, 2
-"""Such work rests after so many seconds in which others wanted to go on too, for so many times as long as it worked itself; an import for less, since much may be waiting for it."""
+WORK, REST = 0.004, 9
+"""Such work rests after so many seconds in which others wanted to go on too, for so many times as long as it worked itself."""
+PART, SLICE = 3, 1_500_000
+"""Steps stand aside for the third part of the time that they took, once that is so many nanoseconds, ..."""
+LONGEST = 10_000_000
+"""... but for no longer than this."""
+SOON = 0.0005
+"""Of work that steps make way for: after so many seconds it may be over."""
 _lock = threading.Lock()
 _active = 0
+hungry = 0
+"""Threads at such work that neither rest nor wait for somebody else."""
+_owed = 0
+_way = threading.Event()
+"""Set while steps make way."""
 _before = 0.0
 _workers: list[int] = []  # the threads that are at it
 count = 0
@@ -37,9 +51,10 @@ count = 0
 @contextlib.contextmanager
 def beside() -> Iterator[None]:
     """Around work on a thread of its own that steps should not wait for."""
-    global _active, _before, count
+    global _active, _before, count, hungry
     with _lock:
         _active += 1
+        hungry += 1
         _workers.append(get_ident())
         count += 1
         if _active == 1:
@@ -51,31 +66,67 @@ def beside() -> Iterator[None]:
     finally:
         with _lock:
             _active -= 1
+            hungry -= 1
             if get_ident() in _workers:  # not in a child that was forked in here
                 _workers.remove(get_ident())
             if not _active and _before > SHORT:
                 sys.setswitchinterval(_before)
 
 
+@contextlib.contextmanager
+def away() -> Iterator[None]:
+    """Around what such work waits for without needing the interpreter."""
+    global hungry
+    is_mine = get_ident() in _workers
+    with _lock:
+        hungry -= is_mine
+    try:
+        yield
+    finally:
+        with _lock:
+            hungry += is_mine and get_ident() in _workers  # not in a child that was forked in here
+
+
+def make_way(ns: int) -> None:
+    """After a step of so many nanoseconds, while somebody is hungry."""
+    global _owed
+    _owed += ns  # of several clients, one or the other may be forgotten
+    if _owed >= SLICE:
+        pause, _owed = min(_owed // PART, LONGEST), 0
+        _way.set()
+        try:
+            sleep(pause / 1e9)
+        finally:
+            _way.clear()
+
+
 class _Pace:
-    """How a thread's work goes. `now` and `used`: when it last rested, on the clock and in its own time; `due`: when to look again."""
+    """How a thread's work goes. `now` and `used`: when it last rested, on the clock and in its own time; `due`: when to look again; `waits`: whether its rest ends as soon as a step
+    makes way."""
 
-    __slots__ = ("due", "now", "rest", "used")
+    __slots__ = ("due", "now", "rest", "used", "waits")
 
-    def __init__(self, rest: int) -> None:
-        self.rest = rest
+    def __init__(self, rest: int, waits: bool) -> None:
+        self.rest, self.waits = rest, waits
         self.now, self.used = perf_counter(), thread_time()
         self.due = self.now + WORK
 
     def look(self, now: float) -> None:
+        if self.waits and _way.is_set():
+            return
         used = thread_time()
         worked = used - self.used
         if worked < 0.7 * (now - self.now):
-            sleep(min(1.0, self.rest * worked))
+            pause = min(1.0, self.rest * worked)
+            if self.waits:
+                _way.wait(pause)
+            else:
+                with away():
+                    sleep(pause)
             collect_young()  # collections may be switched off for as long as the work takes
             now = perf_counter()
         self.now, self.used = now, used
-        self.due = now + WORK
+        self.due = now + (SOON if self.waits else WORK)
 
 
 _paces: dict[int, _Pace] = {}
@@ -83,9 +134,9 @@ _paces: dict[int, _Pace] = {}
 
 
 @contextlib.contextmanager
-def resting(rest: int = REST) -> Iterator[None]:
-    """Around work beside steps that takes long and calls `breathe` often."""
-    _paces[get_ident()] = _Pace(rest)
+def resting(waits: bool = False) -> Iterator[None]:
+    """Around work beside steps that takes long and calls `breathe` often; with `waits`, as much of it as possible is done while steps make way for it."""
+    _paces[get_ident()] = _Pace(REST, waits)
     try:
         yield
     finally:
@@ -119,7 +170,7 @@ def importing() -> Iterator[None]:
     finder: Any = _Breath()
     sys.meta_path.insert(0, finder)
     try:
-        with resting(SHORT_REST):
+        with resting(waits=True):
             yield
     finally:
         with contextlib.suppress(ValueError):
@@ -133,13 +184,14 @@ def is_idle() -> bool:
 
 def _after_fork() -> None:
     """The threads that were at work are not here."""
-    global _lock, _active
+    global _lock, _active, _way, hungry
     _lock = threading.Lock()
+    _way = threading.Event()
     _paces.clear()
     _workers.clear()
     if _active and _before > SHORT:
         sys.setswitchinterval(_before)
-    _active = 0
+    _active = hungry = 0
 
 
 if hasattr(os, "register_at_fork"):

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
+import penstock as tf
 from penstock.engines import turns
 from penstock.graph import quiet_gc
 from penstock.graph.quiet_gc import paused
@@ -132,7 +133,7 @@ def test_young_garbage_is_collected_in_long_work(clocks):
         assert gone() is None
 
 
-def test_a_long_import_rests_between_modules(clocks, tmp_path, monkeypatch):
+def test_a_long_import_waits_for_steps_between_modules(clocks, tmp_path, monkeypatch):
     (tmp_path / "large_package").mkdir()
     for name in ("__init__", "first", "second"):
         (tmp_path / "large_package" / f"{name}.py").write_text("import clocks_by_hand as c\nc.work()\n" + ("from . import first, second\n" if name == "__init__" else ""))
@@ -141,17 +142,77 @@ def test_a_long_import_rests_between_modules(clocks, tmp_path, monkeypatch):
         clocks["own"] += turns.WORK
         clocks["clock"] += 2 * turns.WORK
 
+    waits = []
+    monkeypatch.setattr(turns, "_way", SimpleNamespace(wait=waits.append, is_set=lambda: False))
     monkeypatch.setitem(sys.modules, "clocks_by_hand", SimpleNamespace(work=work))
     monkeypatch.syspath_prepend(tmp_path)
     before = list(sys.meta_path)
     try:
         with turns.beside(), turns.importing():
             importlib.import_module("large_package")
-        assert clocks["slept"] == pytest.approx([turns.SHORT_REST * turns.WORK] * 2)  # before the two modules inside of it
-        assert sys.meta_path == before
+        assert waits == pytest.approx([turns.REST * turns.WORK] * 2)  # before the two modules inside of it
+        assert not clocks["slept"] and sys.meta_path == before
     finally:
         for name in [name for name in sys.modules if name.startswith("large_package")]:
             del sys.modules[name]
+
+
+def test_steps_make_way_for_a_part_of_their_time(clocks):
+    with turns.beside():
+        for _ in range(6):
+            turns.make_way(turns.SLICE // 2)
+    assert clocks["slept"] == pytest.approx([turns.SLICE / turns.PART / 1e9] * 3)
+    turns.make_way(1000 * turns.LONGEST)
+    assert clocks["slept"][3:] == [turns.LONGEST / 1e9]
+
+
+def test_work_goes_on_while_steps_make_way(clocks, monkeypatch):
+    waits = []
+    monkeypatch.setattr(turns, "_way", way := threading.Event())
+    monkeypatch.setattr(way, "wait", waits.append)
+
+    def sleep(seconds):
+        assert way.is_set()
+        for _ in range(5):
+            _work(clocks, own=turns.WORK, others=turns.WORK)
+        assert not waits
+
+    monkeypatch.setattr(turns, "sleep", sleep)
+    with turns.beside(), turns.resting(waits=True):
+        turns.make_way(turns.SLICE)
+        _work(clocks, own=turns.WORK, others=turns.WORK)
+    assert waits and not way.is_set()
+
+
+def test_nobody_makes_way_for_who_waits_or_rests(clocks, monkeypatch):
+    assert turns.hungry == 0
+    seen = []
+    monkeypatch.setattr(turns, "sleep", lambda seconds: seen.append(turns.hungry))
+    with turns.away():  # no such work
+        assert turns.hungry == 0
+    with turns.beside():
+        assert turns.hungry == 1
+        with turns.away():
+            assert turns.hungry == 0
+        assert turns.hungry == 1
+        with turns.resting():
+            _work(clocks, own=turns.WORK, others=turns.WORK)
+    assert seen == [0] and turns.hungry == 0
+
+
+def test_a_step_in_generated_code_makes_way(monkeypatch):
+    made = []
+    monkeypatch.setattr(turns, "make_way", made.append)
+    monkeypatch.setenv("PENSTOCK_REGIONS", "eager")
+    with tf.Graph().as_default(), tf.Session() as sess:
+        x = tf.placeholder(tf.float32)
+        y = x + 1.0
+        assert sess.run(y, {x: 1.0}) == 2.0 and not made
+        with turns.beside():
+            assert sess.run(y, {x: 2.0}) == 3.0
+        assert len(made) == 1 and made[0] > 0
+        sess.run(y, {x: 2.0})
+        assert len(made) == 1
 
 
 def test_what_was_made_in_a_long_pause_is_not_looked_at_at_once(monkeypatch):

@@ -24,6 +24,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import IO, Any
 
+from penstock.engines.turns import away
 from penstock.engines.xla import compiler
 
 log = logging.getLogger("penstock.xla")
@@ -172,7 +173,8 @@ def install(jax: Any, threads: Callable[[], int]) -> None:
                 executable = client.deserialize_executable(found, devices, options)
                 _here.last = (executable, found)
                 return executable
-        return original(client, program, devices, options, *more, **named)
+        with away():
+            return original(client, program, devices, options, *more, **named)
 
     module.backend_compile_and_load = compile_and_load
 
@@ -201,7 +203,8 @@ def _compiled(program: Any, options: Any, threads: int) -> bytes | None:
     text = io.BytesIO()
     program.operation.write_bytecode(file=text)
     try:
-        return _process.compile(text.getvalue(), options.SerializeAsString(), threads)
+        with away():
+            return _process.compile(text.getvalue(), options.SerializeAsString(), threads)
     except Refused as reason:
         log.info("Compiled in this process, since the other one could not: %s", reason)
     except Unable as reason:
