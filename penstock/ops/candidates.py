@@ -10,18 +10,19 @@ from penstock.errors import InvalidArgumentError
 from penstock.ops import read_ahead
 from penstock.ops.declare import op, with_rank
 from penstock.ops.kernels import candidates
+from penstock.ops.kernels.rows import are_in_range
 from penstock.ops.random import generator
 from penstock.ops.samples import arr
 from penstock.shapes import Dims
 
 
 def _checked(true_classes: Any, num_true: int, limit: int) -> np.ndarray:
-    if np.ndim(true_classes) != 2:
+    if true_classes.ndim != 2:
         raise InvalidArgumentError("true_classes must be a matrix")
     if true_classes.shape[1] != num_true:
         raise InvalidArgumentError("true_classes must have num_true columns, "
                                    f"expected: {true_classes.shape[1]} was: {num_true}")
-    if true_classes.size and not (0 <= true_classes.min() and true_classes.max() < limit):
+    if not are_in_range(true_classes, limit):
         wrong = true_classes[(true_classes < 0) | (true_classes >= limit)]
         raise InvalidArgumentError(f"`true_candidate` out of range [0, {limit}), received {wrong[0]}")
     return true_classes

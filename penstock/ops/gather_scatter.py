@@ -14,6 +14,7 @@ from penstock.graph.ir import Dims, Operation
 from penstock.ops.constant import blank
 from penstock.ops.declare import op, with_rank_at_least
 from penstock.ops.kernels.rows import check_indices, nd_rows, scatter_nd
+from penstock.ops.native.rows import can_fold, fold_until
 from penstock.ops.samples import arr, empty, ints, normal, program, strings
 from penstock.shapes import format_dims, merge_dims
 
@@ -287,8 +288,19 @@ def scatter_nd_kernel(indices: Any, updates: Any, shape: np.ndarray, *, T: DType
     result = blank(sizes, T)
     if not result.size and (indices.size or updates.size):
         raise InvalidArgumentError(f"Indices and updates specified for empty output.  indices shape: {format_dims(indices.shape)}")
+    if _are_whole_rows(result, indices, updates):  # the usual case in few steps
+        if fold_until(np.add, result, indices, updates) == len(indices):
+            return result
+        result = blank(sizes, T)  # an index is out of range
     scatter_nd(result, indices, updates, "add", bad_indices_policy)
     return result
+
+
+def _are_whole_rows(result: np.ndarray, indices: Any, updates: Any) -> bool:
+    """Whether the updates are rows of the result, one for each index, for a loop in machine code."""
+    if indices.ndim != 2 or indices.shape[1] != 1 or result.ndim < 2 or not updates.size:
+        return False
+    return updates.shape == (len(indices), *result.shape[1:]) and updates.flags.c_contiguous and can_fold(np.add, result.dtype)
 
 
 def check_scatter_dims(indices: Dims, updates: Dims, out: Dims) -> None:

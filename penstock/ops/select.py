@@ -9,6 +9,8 @@ import numpy as np
 from penstock.errors import InvalidArgumentError
 from penstock.graph.ir import Dims
 from penstock.ops.declare import op, with_rank
+from penstock.ops.native.choosing import can_choose
+from penstock.ops.native.choosing import choose as choose_bits
 from penstock.ops.samples import arr, bools, empty, ints, normal, strings
 from penstock.shapes import broadcast_dims, format_dims, merge_dims
 
@@ -171,7 +173,7 @@ def _bits(x: Any, shape: tuple[int, ...], integer: np.dtype) -> Any:
 
 
 def choose(condition: Any, t: Any, e: Any) -> np.ndarray:
-    """np.where(condition, t, e): on long arrays of one shape (t or e may be one number) by arithmetic on the bits."""
+    """np.where(condition, t, e): on long arrays of one shape (t or e may be one number) by machine code, or by arithmetic on the bits."""
     if condition.size < _BRANCHLESS_FROM or not (isinstance(t, _VALUES) and isinstance(e, _VALUES)):  # a string comes as bytes
         return np.where(condition, t, e)
     n, dtype = condition.size, t.dtype
@@ -181,6 +183,10 @@ def choose(condition: Any, t: Any, e: Any) -> np.ndarray:
     yes, no = _bits(t, condition.shape, integer), _bits(e, condition.shape, integer)
     if yes is None or no is None or not (t.ndim or e.ndim):
         return np.where(condition, t, e)
+    if can_choose(dtype.itemsize):
+        out = np.empty(condition.shape, dtype)
+        choose_bits(condition, np.asarray(yes), np.asarray(no), out)
+        return out
     flags = condition.reshape(-1)
     inverted = t.ndim == 0 and not yes
     if inverted:  # zeros where the condition holds

@@ -144,3 +144,23 @@ def test_an_index_that_is_out_of_range_is_reported(monkeypatch):
         np.testing.assert_array_equal(sess.run(y, {x: _data(4, 3)}), _data(4, 3)[2])
         with pytest.raises(tf.errors.InvalidArgumentError, match="slice index 2 of dimension 0 out of bounds"):
             sess.run(y, {x: _data(2, 3)})
+
+
+def test_strided_slices_of_shapes_that_change(monkeypatch):
+    """Constant bounds are made an index once for each shape that comes; what does not fit is told as the kernel tells it."""
+    monkeypatch.setenv("PENSTOCK_REGIONS", "eager")
+    monkeypatch.setenv("PENSTOCK_SHAPES", "0")
+    x = tf.placeholder(tf.float32, None)
+    y = tf.placeholder(tf.float32, [None, None])
+    fetches = [x[..., 1:-1], y[:, 1], y[1:, ::-1], y[-1], tf.strided_slice(x, [0], [2], new_axis_mask=0)]
+    with tf.Session() as sess:
+        for rows in range(2, 80):
+            a, b = _data(3, rows, 5, seed=rows), _data(rows, 4, seed=rows)
+            for have, want in zip(sess.run(fetches, {x: a, y: b}), (a[..., 1:-1], b[:, 1], b[1:, ::-1], b[-1], a[0:2])):
+                np.testing.assert_array_equal(have, want)
+        assert "sliced_" in str(sess.explain(fetches, {x: a, y: b}).code)
+        with pytest.raises(tf.errors.InvalidArgumentError, match="slice index 1 of dimension 1 out of bounds") as raised:
+            sess.run(fetches[1], {y: _data(3, 1)})
+        assert raised.value.op is fetches[1].op
+        with pytest.raises(tf.errors.InvalidArgumentError, match="Index out of range using input dim 0; input has only 0 dims"):
+            sess.run(fetches[4], {x: 1.0})

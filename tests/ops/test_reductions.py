@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import penstock as tf
+from penstock.ops.kernels.short_rows import reduce_short_rows
 
 
 def run(fetches, feeds=None):
@@ -161,3 +162,16 @@ def test_of_no_axes_nothing_is_added_up():
     x, axes = tf.placeholder(tf.float32, [None]), tf.placeholder(tf.int32, [None])
     for y in (tf.reduce_sum(x, axes), tf.reduce_mean(x, axes), tf.reduce_prod(x, axes), tf.reduce_sum(tf.reshape(x, [2, 1]), [])):
         assert np.signbit(run(y, {x: [-0.0, 0.0], axes: []})).ravel().tolist() == [True, False]
+
+
+@pytest.mark.parametrize("ufunc", [np.add, np.maximum, np.minimum])
+@pytest.mark.parametrize("axes", [(3,), -1, (2, 3), (-2, -1), 1, 0, (0, 3), (1, 3)])
+@pytest.mark.parametrize("order", [(1, 0, 2, 3), (2, 1, 0, 3), (3, 2, 1, 0), (0, 1, 3, 2)])
+def test_sums_of_arrays_whose_axes_lie_in_another_order(ufunc, axes, order):
+    x = np.random.RandomState(0).randint(-9, 9, (20, 16, 12, 14)).astype(np.float32).transpose(order)
+    for keepdims in (False, True):
+        found = reduce_short_rows(ufunc, x, axes, keepdims)
+        if found is not None:
+            np.testing.assert_array_equal(found, ufunc.reduce(x, axes, keepdims=keepdims), strict=True)
+    if order == (1, 0, 2, 3) and axes in ((3,), -1) and ufunc is not np.multiply:
+        assert found is not None

@@ -1,11 +1,15 @@
 """Rows that are written, summed and multiplied many at a time give what one after the other gives."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
+from penstock import dtypes
 from penstock.errors import InvalidArgumentError
+from penstock.ops import gather_scatter
+from penstock.ops.kernels import candidates, segments
 from penstock.ops.kernels import rows as kernels
-from penstock.ops.kernels import segments
 from penstock.ops.kernels.sparse import RowPlan, merge_keys, row_major
 
 _FUNCTIONS = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "min": np.minimum, "max": np.maximum, "update": lambda old, new: new}
@@ -117,3 +121,53 @@ def test_vectors_of_one_index_are_rows(dtype, count):
             with pytest.raises(InvalidArgumentError, match=rf"indices\[{count - 1}\] = \[{bad}\] does not index into shape \[7,3\]"):
                 kernels.nd_rows((7, 3), indices)
             assert kernels.nd_rows((7, 3), indices, b"IGNORE")[1].tolist() == [True] * (count - 1) + [False]
+
+
+@pytest.mark.parametrize("dtype", [np.int16, np.int32, np.int64, np.uint8])
+@pytest.mark.parametrize("count", [1, 64, 65, 300])
+def test_indices_in_range(dtype, count):
+    indices = (np.arange(count) % 7).astype(dtype)
+    largest = int(indices.max())
+    assert kernels.are_in_range(indices, largest + 1) and not kernels.are_in_range(indices, largest)
+    assert kernels.are_in_range(indices[::-1], largest + 1) and kernels.are_in_range(indices.reshape(-1, 1), largest + 1)
+    assert kernels.are_in_range(indices, 1 << 40)
+    if np.issubdtype(dtype, np.signedinteger):
+        for bad in (-1, np.iinfo(dtype).min):
+            indices[-1] = bad
+            assert not kernels.are_in_range(indices, largest + 1) and not kernels.are_in_range(indices, 1 << 31) and not kernels.are_in_range(indices, 1 << 40)
+    assert kernels.are_in_range(indices[:0], 0)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16, np.int64])
+@pytest.mark.parametrize("shape", [(6, 3), (6,), (6, 2, 2)])
+def test_rows_that_are_scattered(dtype, shape):
+    """Whole rows by machine code, anything else by the general way; the error of an index out of range leaves nothing behind."""
+    indices = np.array([[4], [0], [4], [5]])
+    updates = np.arange(4 * int(np.prod(shape[1:]))).reshape(4, *shape[1:]).astype(dtype)
+    expected = np.zeros(shape, dtype)
+    np.add.at(expected, indices[:, 0], updates)
+    options = dict(T=dtypes.as_dtype(dtype), bad_indices_policy=b"")
+    np.testing.assert_array_equal(gather_scatter.scatter_nd_kernel(indices, updates, np.array(shape), **options), expected)
+    indices[2] = 6
+    with pytest.raises(InvalidArgumentError, match=r"indices\[2\] = \[6\] does not index into shape \[6"):
+        gather_scatter.scatter_nd_kernel(indices, updates, np.array(shape), **options)
+    expected[4] = updates[0]
+    options["bad_indices_policy"] = b"IGNORE"
+    np.testing.assert_array_equal(gather_scatter.scatter_nd_kernel(indices, updates, np.array(shape), **options), expected)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("n", [1, 5, 40])
+def test_the_first_new_ones_of_a_row(seed, n):
+    rng = np.random.RandomState(seed)
+    pieces = [rng.randint(0, 60, size) for size in (3, 1, 7, 200, 1000)]
+    sampler = SimpleNamespace(classes=lambda gen, n: iter(pieces))
+    found, tries = candidates.sample(sampler, None, n, True)
+    row = np.concatenate(pieces).tolist()
+    seen = []
+    for place, c in enumerate(row):
+        if c not in seen:
+            seen.append(c)
+        if len(seen) == n:
+            break
+    assert found.tolist() == seen and tries == place + 1

@@ -6,6 +6,7 @@ import pytest
 
 import penstock as tf
 from penstock.ops import select
+from penstock.ops.native import choosing
 from penstock.ops.select import choose
 
 
@@ -78,3 +79,39 @@ def test_places_of_what_is_not_zero(x):
     found = select.where_kernel(x)
     assert found.dtype == np.int64
     np.testing.assert_array_equal(found, np.argwhere(x))
+
+
+_WITH_CODE = pytest.mark.skipif(not choosing.can_choose(4), reason="needs machine code")
+
+
+@_WITH_CODE
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32, np.int64, np.uint32, np.complex64], ids=lambda d: d.__name__)
+@pytest.mark.parametrize("n", [1, 2, 7, 8, 9, 15, 16, 17, 31, 64, 100, 1023, 70_001])
+def test_bits_are_chosen_by_machine_code(dtype, n):
+    rng = np.random.RandomState(n)
+    condition = rng.rand(n) > 0.4
+    room = rng.bytes(dtype().itemsize * (2 * n + 2))  # any bits, NaNs among them
+    integer = f"i{dtype().itemsize}"
+    yes, no, one, other = np.split(np.frombuffer(room, integer), [n, 2 * n, 2 * n + 1])
+    for a, b in ((yes, no), (one, no), (yes, other), (one, other)):
+        out = np.full(n + 3, 7, integer)
+        choosing.choose(condition, a, b, out[1:-2])
+        np.testing.assert_array_equal(out[1:-2], np.where(condition, a, b))
+        assert out[0] == 7 and (out[-2:] == 7).all()  # nothing beside it is written
+
+
+@pytest.mark.parametrize("native", [True, False])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, np.int8, np.bool_, np.complex64, np.complex128], ids=lambda d: d.__name__)
+def test_choices_of_many_are_those_of_numpy(dtype, native, monkeypatch):
+    if not native:
+        monkeypatch.setenv("PENSTOCK_ENGINES", "numpy")
+    rng = np.random.RandomState(0)
+    shape = (70, 61)
+    condition = rng.rand(*shape) > 0.5
+    x, y = (rng.randint(-3, 4, shape).astype(dtype) for _ in range(2))
+    if np.issubdtype(dtype, np.floating):
+        x[0], y[1] = np.nan, -0.0
+    zero, one = np.zeros((), dtype), np.ones((), dtype)
+    for a, b in ((x, y), (x, zero), (zero, y), (x, one), (one, y), (x.T.copy().T, y), (x, y[:, :1])):
+        found = select.choose(condition, a, b)
+        np.testing.assert_array_equal(found.view(np.uint8), np.where(condition, a, b).view(np.uint8))

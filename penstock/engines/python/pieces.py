@@ -2,6 +2,7 @@
 
     a, b = x[s1], x[s2]              Split at a constant axis
     y = x[s]                         Slice, StridedSlice with constant bounds
+    y = sliced(x)                    StridedSlice with constant bounds, of shapes that are not known
     y = x.reshape((4, 1))            ExpandDims, Squeeze
     y = concatenate((a, b), 1)       ConcatV2 at a constant axis
     y = add(a, b)                    AddN of two or three arrays
@@ -67,6 +68,13 @@ def piece(op: Operation, inputs: Sequence[str], name_of: Callable[[Any, str], st
     return write(op, inputs, [known[name] for name in bounds], name_of)
 
 
+def piece_of_any_shape(op: Operation, inputs: Sequence[str], name_of: Callable[[Any, str], str], known: dict[str, Any]) -> str | None:
+    """The same where shapes are only known when arrays come."""
+    if op.type != "StridedSlice" or not all(name in known for name in inputs[1:]):
+        return None
+    return f"{name_of(_Sliced(op, *(np.asarray(known[name]) for name in inputs[1:])), 'sliced_')}({inputs[0]})"
+
+
 def _dims(tensor: Tensor) -> tuple[int, ...]:
     """The static shape, which `piece` has found to be complete."""
     return cast("tuple[int, ...]", tensor.dims)
@@ -114,6 +122,25 @@ def _strided_slice(op: Operation, inputs: Sequence[str], bounds: list[Any], name
     if not _dims(op.outputs[0]) and op.inputs[0].dtype.np.kind in "biufc" and all(i.__class__ is int for i in index) and len(index) == len(_dims(op.inputs[0])):
         return _part(inputs[0], tuple(index), name_of)
     return _part(inputs[0], (*index, ...), name_of)
+
+
+class _Sliced:
+    """StridedSlice with constant bounds, of arrays whose shapes are only known when they come."""
+
+    __slots__ = ("_bounds", "_found")
+    MOST = 64
+
+    def __init__(self, op: Operation, *bounds: Any) -> None:
+        self._bounds = (*bounds, *(op.attrs[name] for name in _MASKS))
+        self._found: dict[tuple[int, ...], tuple[Any, ...]] = {}
+
+    def __call__(self, x: Any) -> Any:
+        index = self._found.get(x.shape)
+        if index is None:
+            if len(self._found) >= self.MOST:
+                self._found.clear()
+            self._found[x.shape] = index = (*slice_index(x.shape, *self._bounds), ...)
+        return x[index]
 
 
 def _reshaped(op: Operation, inputs: Sequence[str], bounds: list[Any], name_of: Callable[[Any, str], str]) -> str | None:

@@ -21,7 +21,7 @@ from penstock.engines.python.expressions import (
     without_dimensions,
 )
 from penstock.engines.python.handles import Handles, Remembered
-from penstock.engines.python.pieces import piece
+from penstock.engines.python.pieces import piece, piece_of_any_shape
 from penstock.engines.python.scope import Scope, is_number
 from penstock.engines.python.stacks import stack_line
 from penstock.engines.python.structure import Assign, Branch, Call, Loop, Offloaded
@@ -98,8 +98,10 @@ class Statements(Scope):
             into = self._reusable(node, path)
             if op.type != "Mean" or self._root(op.inputs[0]) in self.sure:  # how many numbers there are is written down
                 text = expression(node, inputs, self._global, self.globals, into)
-            if text is None and (original(node) or from_engine(node)) and all(self._root(t) in self.sure for t in op.inputs):
-                text = piece(op, inputs, self._global, self.globals)
+            if text is None and (original(node) or from_engine(node)):
+                if all(self._root(t) in self.sure for t in op.inputs):
+                    text = piece(op, inputs, self._global, self.globals)
+                text = text or piece_of_any_shape(op, inputs, self._global, self.globals)
         if text is not None:
             if op not in self.arrays:  # which know themselves what is wrong
                 self.code.shortened.add(op)

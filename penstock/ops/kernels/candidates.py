@@ -34,11 +34,14 @@ def _new_ones(sampler: Any, gen: Any, n: int) -> tuple[np.ndarray, int]:
     seen: dict[int, None] = {}
     tries = 0
     for drawn in sampler.classes(gen, n):
-        for c in drawn.tolist():
-            tries += 1
-            seen[c] = None
+        numbers, at = drawn.tolist(), 0
+        while at < len(numbers):
+            some = numbers[at : at + n - len(seen)]  # only the last of these can be the last that is missing
+            seen.update(dict.fromkeys(some))
+            at += len(some)
             if len(seen) == n:
-                return np.fromiter(seen, np.int64, n), tries
+                return np.fromiter(seen, np.int64, n), tries + at
+        tries += at
     raise AssertionError("a sampler's row of classes does not end")
 
 

@@ -24,7 +24,13 @@ def are_in_range(indices: np.ndarray, limit: int) -> bool:
     if 0 < indices.size <= 64 and indices.ndim == 1:  # Python is quicker then
         numbers = indices.tolist()
         return 0 <= min(numbers) and max(numbers) < limit
+    unsigned = _UNSIGNED.get(indices.itemsize)
+    if unsigned is not None and indices.dtype.kind == "i" and limit <= 1 << 31 and indices.flags.c_contiguous:  # negative numbers are large ones then
+        return not indices.size or bool(np.maximum.reduce(indices.reshape(-1).view(unsigned)) < limit)
     return not indices.size or bool(0 <= indices.min() and indices.max() < limit)
+
+
+_UNSIGNED = {4: np.uint32, 8: np.uint64}
 
 
 def check_indices(indices: np.ndarray, limit: int) -> None:

@@ -25,11 +25,13 @@ def reduce_short_rows(ufunc: Any, x: np.ndarray, axis: Any, keepdims: bool) -> n
 
     A sum is a product with ones, which BLAS takes a tenth of the time for. Extremes are those of the columns of the transpose.
     """
-    if x.size < LEAST or not x.flags.c_contiguous:
+    if x.size < LEAST:
         return None
     axes = (axis,) if axis.__class__ is int else axis
     if axes is None or not axes:
         return None
+    if not x.flags.c_contiguous:
+        return _reduce_as_it_lies(ufunc, x, axes, keepdims)
     kept = x.ndim - len(axes)
     inner = 1
     for a in axes:
@@ -51,6 +53,19 @@ def reduce_short_rows(ufunc: Any, x: np.ndarray, axis: Any, keepdims: bool) -> n
     else:
         return None
     return result.reshape(x.shape[:kept] + (1,) * len(axes) if keepdims else x.shape[:kept])
+
+
+def _reduce_as_it_lies(ufunc: Any, x: np.ndarray, axes: Sequence[int], keepdims: bool) -> np.ndarray | None:
+    """A contiguous array whose axes are in another order, as products over batches leave them."""
+    order = sorted(range(x.ndim), key=x.strides.__getitem__, reverse=True)
+    lies = x.transpose(order)
+    if not lies.flags.c_contiguous:
+        return None
+    result = reduce_short_rows(ufunc, lies, [order.index(a % x.ndim) for a in axes], True)
+    if result is None:
+        return None
+    result = result.transpose([order.index(a) for a in range(x.ndim)])
+    return result if keepdims else result.reshape([n for a, n in enumerate(x.shape) if a not in axes and a - x.ndim not in axes])
 
 
 def are_short_rows(dims: Sequence[int], axes: Sequence[int]) -> bool:
