@@ -11,7 +11,9 @@ from penstock.dtypes import DType
 from penstock.errors import UnimplementedError
 from penstock.ops.broadcasting import broadcast_shape, reduce_to
 from penstock.ops.declare import broadcast, op, same_as
+from penstock.ops.kernels import conversions
 from penstock.ops.kernels.numeric import NARROW, SINGLE, narrow, to_single, widen
+from penstock.ops.kernels.tiled import LARGE, is_large
 from penstock.ops.samples import arr, bools, empty, ints, normal, strings
 
 # -- Cast -------------------------------------------------------------------------------------------------------------
@@ -33,6 +35,8 @@ def cast_kernel(x: Any, *, SrcT: DType, DstT: DType, Truncate: bool) -> Any:
         return x
     if x.dtype.hasobject or DstT.np.hasobject:
         raise UnimplementedError(f"Cast {SrcT.name} to {DstT.name} is not supported")
+    if x.size >= LARGE and not Truncate and conversions.can_convert(x.dtype, DstT.np) and is_large(x):
+        return conversions.convert(x, DstT.np)
     target = DstT.np
     if SrcT.is_complex and not DstT.is_complex:
         x = x.real

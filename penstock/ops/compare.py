@@ -9,6 +9,7 @@ import numpy as np
 from penstock.errors import InvalidArgumentError
 from penstock.ops.broadcasting import binary, incompatible_shapes
 from penstock.ops.declare import NOT_DIFFERENTIABLE, broadcast, merge_same, op
+from penstock.ops.kernels.tiled import into_tiles, is_large
 from penstock.ops.samples import arr, bools, empty, ints, normal, strings
 from penstock.shapes import broadcast_dims, format_dims
 
@@ -120,19 +121,22 @@ op("BitwiseXor(x: T, y: T) -> (z: T) [T: type in INTS] commutative",
    shape=broadcast, numpy=binary(np.bitwise_xor), grad=NOT_DIFFERENTIABLE, samples=BITS, errors=MISFITS)  # fmt: skip
 
 
-def _shift_count(y: Any) -> Any:
+def _shift(ufunc: np.ufunc) -> Any:
     """Shifts by less than 0 or by the word's width are undefined in C; TF clamps them."""
-    return np.clip(y, 0, y.dtype.itemsize * 8 - 1)
+
+    @binary
+    def kernel(x: Any, y: Any) -> Any:
+        last = y.dtype.itemsize * 8 - 1
+
+        def shift(out: np.ndarray, x: Any, y: Any) -> None:
+            ufunc(x, np.clip(y, 0, last, out=out if y.ndim else None), out=out)
+
+        return into_tiles(shift, x.dtype, x, y) if is_large(x, y) else ufunc(x, np.clip(y, 0, last))
+
+    return kernel
 
 
-@binary
-def left_shift(x: Any, y: Any) -> Any:
-    return np.left_shift(x, _shift_count(y))
-
-
-@binary
-def right_shift(x: Any, y: Any) -> Any:
-    return np.right_shift(x, _shift_count(y))
+left_shift, right_shift = _shift(np.left_shift), _shift(np.right_shift)
 
 
 op("LeftShift(x: T, y: T) -> (z: T) [T: type in INTS]", shape=broadcast, numpy=left_shift, grad=NOT_DIFFERENTIABLE, samples=SHIFTS, errors=MISFITS)

@@ -189,7 +189,9 @@ def prod_kernel(x: Any, axes: Any, *, keep_dims: bool) -> Any:
     if x.dtype in NARROW:
         return prod_kernel(widen(x), axes, keep_dims=keep_dims).astype(x.dtype)
     axis = axes_tuple(x, axes)
-    found = reduce_rows(np.multiply, x, axis, keep_dims)
+    found = reduce_short_rows(np.multiply, x, axis, keep_dims)
+    if found is None:
+        found = reduce_rows(np.multiply, x, axis, keep_dims)
     return np.multiply.reduce(x, axis=axis, dtype=x.dtype, keepdims=keep_dims) if found is None else found
 
 

@@ -175,3 +175,12 @@ def test_sums_of_arrays_whose_axes_lie_in_another_order(ufunc, axes, order):
             np.testing.assert_array_equal(found, ufunc.reduce(x, axes, keepdims=keepdims), strict=True)
     if order == (1, 0, 2, 3) and axes in ((3,), -1) and ufunc is not np.multiply:
         assert found is not None
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint16, np.int32, np.int64])
+@pytest.mark.parametrize("shape", [(4096,), (70, 90), (3, 41, 61)])
+def test_products_of_all(dtype, shape):
+    x = (2 * np.random.RandomState(0).randint(0, 60, shape) + 1).astype(dtype)  # odd numbers: no product is 0
+    for keepdims in (False, True):
+        found = reduce_short_rows(np.multiply, x, tuple(range(x.ndim)), keepdims)
+        np.testing.assert_array_equal(found, np.multiply.reduce(x, None, dtype, keepdims=keepdims), strict=True)

@@ -13,6 +13,7 @@ Every form gives bit for bit what the kernel gives. When a line fails, the kerne
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -22,7 +23,7 @@ from penstock.engines.python import pieces
 from penstock.engines.python import reductions as reductions_of_big
 from penstock.graph.ir import Operation, Tensor
 from penstock.ops import arithmetic, reductions  # noqa: F401  (declared before their kernels are compared)
-from penstock.ops.kernels import periods
+from penstock.ops.kernels import periods, tiled
 from penstock.ops.kernels.short_rows import are_short_rows
 from penstock.shapes import is_fully_defined
 
@@ -233,6 +234,8 @@ def _broadcasting(ufunc: np.ufunc, op: Operation) -> Any:
     full = op.outputs[0].dims
     if ufunc.nin != 2 or not is_fully_defined(full):
         return ufunc
+    if math.prod(full) >= tiled.LARGE and op.outputs[0].dtype.np.kind in "iu" and all(t.dims in ((), full) and t.dtype.np == op.outputs[0].dtype.np for t in op.inputs):
+        return tiled.tiled(ufunc)
     return periods.spread(ufunc) if any(is_fully_defined(t.dims) and periods.period_of(t.dims, full) for t in op.inputs) else ufunc
 
 

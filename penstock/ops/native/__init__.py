@@ -91,6 +91,15 @@ class Loop:
         over_threads(function, out.size, cost, [(address_of(a), a.itemsize) for a in (*arrays, out)])
         return out
 
+    def into(self, out: np.ndarray, *arrays: np.ndarray) -> bool:
+        """Writes formula(*arrays) into an array of the result's type, in this thread; False if NumPy has to do it. All are contiguous and of one shape."""
+        kinds = tuple(a.dtype for a in arrays)
+        found = self._made.get(kinds) or self._make(kinds)
+        if found is None:
+            return False
+        found[0](out.size, *map(address_of, (*arrays, out)))
+        return True
+
     def accumulate(self, rows: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
         """As ufunc.accumulate(rows, 0), for a contiguous matrix of a known type: result[i] = formula(result[i - 1], rows[i]).
 

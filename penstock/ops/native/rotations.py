@@ -43,8 +43,8 @@ _NEAR = {"f32": 1e-6, "f64": 1e-13}
 """A sweep that met nothing larger was the last one: what it leaves is about the square of that."""
 _LARGEST = 16
 """Rows up to which LAPACK is no quicker; beyond, blocks do not fit into the first cache."""
-WORK = 1 << 16
-"""Pairs of vectors that are worth a thread."""
+WORK = 1 << 12
+"""Elements times rows that are worth a thread: half a millisecond."""
 
 
 def can_rotate(x: np.ndarray) -> bool:
