@@ -65,12 +65,12 @@ def beside() -> Iterator[None]:
         yield
     finally:
         with _lock:
-            _active -= 1
-            hungry -= 1
             if get_ident() in _workers:  # not in a child that was forked in here
                 _workers.remove(get_ident())
-            if not _active and _before > SHORT:
-                sys.setswitchinterval(_before)
+                _active -= 1
+                hungry -= 1
+                if not _active and _before > SHORT:
+                    sys.setswitchinterval(_before)
 
 
 @contextlib.contextmanager

@@ -1,7 +1,9 @@
 """Turns at the interpreter's lock are short while code is written beside the steps."""
 
+import contextlib
 import gc
 import importlib
+import os
 import sys
 import threading
 import time
@@ -199,6 +201,22 @@ def test_nobody_makes_way_for_who_waits_or_rests(clocks, monkeypatch):
         with turns.resting():
             _work(clocks, own=turns.WORK, others=turns.WORK)
     assert seen == [0] and turns.hungry == 0
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*fork.*")
+def test_nobody_is_at_work_in_a_child_that_was_forked_by_such_work():
+    before = sys.getswitchinterval()
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(turns.beside())
+        stack.enter_context(turns.beside())
+        stack.enter_context(turns.away())
+        child = os.fork()
+        if not child:
+            stack.close()
+            os._exit(turns.hungry or turns._active or bool(turns._workers) or abs(sys.getswitchinterval() - before) > 1e-6)
+    assert os.waitpid(child, 0)[1] == 0
+    assert turns.hungry == 0 and turns.is_idle()
 
 
 def test_a_step_in_generated_code_makes_way(monkeypatch):
