@@ -10,9 +10,10 @@ from penstock.dtypes import DType
 from penstock.errors import InternalError, InvalidArgumentError, NotFoundError, OutOfRangeError
 from penstock.graph.ir import Dims, Operation
 from penstock.ops.declare import NOT_DIFFERENTIABLE, from_attr, op, same_as, scalar
-from penstock.ops.kernels.rows import row_updates, scatter_nd, scatter_rows
+from penstock.ops.kernels.rows import are_in_range, row_updates, scatter_nd, scatter_rows
 from penstock.ops.kernels.slices import assign_slice, assign_slice_shape
-from penstock.ops.resources import DEFAULT_CONTAINER, Owned, Ref
+from penstock.ops.native.rows import can_fold, fold
+from penstock.ops.resources import DEFAULT_CONTAINER, Owned, Ref, acquire, release
 from penstock.ops.samples import program
 from penstock.shapes import (
     TensorShape,
@@ -216,14 +217,37 @@ def scatter_nd_shape(c: Any) -> Dims:
     return c.dims(0)
 
 
+_FOLDED = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "min": np.minimum, "max": np.maximum}
+
+
 def _scatter(how: str) -> Any:
+    ufunc = _FOLDED.get(how)
+
     def kernel(ref: Ref, indices: Any, updates: Any) -> Ref:
+        if ufunc is not None and indices.__class__ is updates.__class__ is np.ndarray:
+            refs = (ref,)
+            arrays = acquire(refs)
+            try:
+                if _is_folded(ufunc, arrays[0], indices, updates):
+                    return ref
+            finally:
+                release(refs, arrays)
         rows, values = row_updates(ref.read(), indices, updates)
         with Owned(ref) as (array,):
             scatter_rows(array, rows, values, how)
         return ref
 
     return kernel
+
+
+def _is_folded(ufunc: np.ufunc, array: np.ndarray, indices: np.ndarray, updates: np.ndarray) -> bool:
+    """The usual case in few steps: a row for every index, all of them in range, for a loop in machine code. Otherwise nothing is changed."""
+    if not array.ndim or not updates.size or updates.shape != indices.shape + array.shape[1:] or updates.dtype != array.dtype or not updates.flags.c_contiguous:
+        return False
+    if not can_fold(ufunc, array.dtype) or not are_in_range(indices, len(array)):
+        return False
+    fold(ufunc, array, indices.reshape(-1), updates)
+    return True
 
 
 def _scatter_nd(how: str) -> Any:

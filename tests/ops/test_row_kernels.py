@@ -5,6 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+import penstock as tf
 from penstock import dtypes
 from penstock.errors import InvalidArgumentError
 from penstock.ops import gather_scatter
@@ -171,3 +172,30 @@ def test_the_first_new_ones_of_a_row(seed, n):
         if len(seen) == n:
             break
     assert found.tolist() == seen and tries == place + 1
+
+
+@pytest.mark.parametrize("how", ["add", "sub", "mul", "min", "max"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16, np.int32, np.int64])
+@pytest.mark.parametrize("shape", [(9,), (9, 3), (9, 2, 20)])
+def test_scatters_into_variables(how, dtype, shape):
+    """By machine code or not; a bad index, in whatever place, changes nothing."""
+    rng = np.random.RandomState(0)
+    start = rng.randint(1, 9, shape).astype(dtype)
+    indices = rng.randint(0, 9, (2, 40)).astype(np.int32)
+    updates = rng.randint(1, 3, indices.shape + shape[1:]).astype(dtype)
+    expected = start.copy()
+    _one_by_one(expected, indices.reshape(-1), updates.reshape(-1, *shape[1:]), how)
+    with tf.Graph().as_default(), tf.Session() as sess:
+        v = tf.Variable(start, use_resource=False)
+        i, u = tf.placeholder(tf.int32), tf.placeholder(v.dtype.base_dtype)
+        step = getattr(tf, f"scatter_{how}")(v, i, u)
+        sess.run(v.initializer)
+        held = sess.run(v)
+        np.testing.assert_array_equal(sess.run(step, {i: indices, u: updates}), expected)
+        np.testing.assert_array_equal(held, start)  # who has fetched it keeps what it was
+        indices[1, 17] = 9
+        with pytest.raises(InvalidArgumentError, match=r"indices\[1,17\] = 9 is not in \[0, 9\)"):
+            sess.run(step, {i: indices, u: updates})
+        with pytest.raises(InvalidArgumentError, match="Must have updates.shape"):
+            sess.run(step, {i: indices, u: updates[:, :3]})
+        np.testing.assert_array_equal(sess.run(v), expected)
