@@ -116,7 +116,7 @@ def pad_kernel(x: Any, paddings: np.ndarray, value: Any = None) -> np.ndarray:
     if value is None and x.dtype != object:
         result = np.zeros(shape, x.dtype)
     else:
-        result = np.full(shape, b"" if value is None else np.asarray(value)[()], x.dtype)
+        result = np.full(shape, b"" if value is None else np.asarray(value), x.dtype)
     result[tuple([slice(b, b + d) for (b, _), d in zip(amounts, x.shape, strict=True)])] = x
     return result
 
@@ -170,7 +170,7 @@ op("PadV2(input: T, paddings: Tpaddings, constant_values: T) -> (output: T) [T: 
    samples=[
        dict(input=normal(2, 3), paddings=arr([[1, 2], [0, 1]]), constant_values=arr(1)),
        dict(input=normal(2), paddings=arr([[0, 0]]), constant_values=arr(1)),
-       dict(input=strings(["a"]), paddings=arr([[1, 1]]), constant_values=strings("z")),
+       dict(input=strings(["a"]), paddings=arr([[1, 1]]), constant_values=strings("z\0")),
    ],
    errors=[(dict(input=[1.0], paddings=[[1, 1]], constant_values=[1.0]), InvalidArgumentError, "constant_values must be a scalar. Found: \\[1\\]")])  # fmt: skip
 

@@ -48,7 +48,7 @@ def fill_kernel(dims: np.ndarray, value: Any) -> np.ndarray:
     if np.size(value) != 1:
         raise InvalidArgumentError(f"value must be a scalar, got shape {format_dims(np.shape(value))}")
     value = np.reshape(value, ())
-    return np.full(sizes, value[()], dtype=value.dtype)
+    return np.full(sizes, value, dtype=value.dtype)  # an array: from a string NumPy would take the NULs off its end
 
 
 op("Fill(dims: index_type, value: T) -> (output: T) [T: type; index_type: type in {int32, int64} = int32]",
@@ -59,6 +59,7 @@ op("Fill(dims: index_type, value: T) -> (output: T) [T: type; index_type: type i
        dict(dims=arr([]), value=normal()),
        dict(dims=arr([2, 0]), value=normal()),
        dict(dims=arr([2]), value=strings(b"ab")),
+       dict(dims=arr([2]), value=strings(b"a\0")),
    ],
    errors=[(dict(dims=[-1, 2], value=1.0), InvalidArgumentError, "must be >= 0")])  # fmt: skip
 

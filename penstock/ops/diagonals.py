@@ -64,7 +64,7 @@ def diagonal_index(d: int, length: int) -> tuple[Any, Any]:
 def _scalar(value: Any, name: str) -> Any:
     if value.ndim:
         raise InvalidArgumentError(f"{name} must be a scalar")
-    return value if not (value.__class__ is np.ndarray and value.dtype.hasobject) else value.item()
+    return value
 
 
 # -- kernels ----------------------------------------------------------------------------------------------------------

@@ -119,7 +119,8 @@ op("DrawBoundingBoxes(images: T, boxes: float) -> (output: T) [T: type in {float
    shape=lambda c: c.dims(0), numpy=drawing.draw_bounding_boxes, grad=NOT_DIFFERENTIABLE, samples=[dict(images=uniform(2, 6, 7, d), boxes=arr(DRAWN)) for d in (1, 3, 4)])  # fmt: skip
 op("DrawBoundingBoxesV2(images: T, boxes: float, colors: float) -> (output: T) [T: type in {float, half} = float]",
    shape=lambda c: c.dims(0), numpy=drawing.draw_bounding_boxes_v2,
-   samples=[dict(images=uniform(2, 6, 7, 3), boxes=arr(DRAWN), colors=arr([[0.1, 0.2, 0.3]])), dict(images=uniform(2, 6, 7, 4), boxes=arr(DRAWN), colors=arr([[0.1, 0.2, 0.3, 0.4], [1, 0, 1, 1]]))])  # fmt: skip
+   samples=[dict(images=uniform(2, 6, 7, 3), boxes=arr(DRAWN), colors=arr([[0.1, 0.2, 0.3]])), dict(images=uniform(2, 6, 7, 4), boxes=arr(DRAWN), colors=arr([[0.1, 0.2, 0.3, 0.4], [1, 0, 1, 1]])),
+            dict(images=uniform(2, 6, 7, 1), boxes=arr(DRAWN), colors=arr([[0.25]]))])  # fmt: skip
 
 
 def combined_shape(c: Any) -> list[Dims]:

@@ -81,7 +81,7 @@ def _gradient(dy: Any, x: Any, low: Any, high: Any, num_bits: int, narrow_range:
     nothing = _is_empty(low, high)
     below, above = (x < start) & ~nothing, (x > stop) & ~nothing
     inside = nothing | ((x >= start) & (x <= stop))  # NaN is nowhere
-    return np.where(inside, dy, _F(0)), np.where(below, dy, _F(0)), np.where(above, dy, _F(0))
+    return dy * inside, dy * below, dy * above  # what is not finite is NaN elsewhere
 
 
 def _check_args(low: float, high: float, num_bits: int) -> tuple[Any, Any]:
@@ -106,6 +106,7 @@ def args_grad(g: Any, op: Any, dy: Any) -> Any:
     return g.FakeQuantWithMinMaxArgsGradient(dy, op.inputs[0], **attrs)
 
 
+_ODD = dict(gradients=arr([np.inf, 1.0, np.nan, 2.0, -np.inf, np.nan], np.float32), inputs=arr([7.0, np.inf, -np.inf, 1.0, np.nan, 2.0], np.float32))
 _BITS = "num_bits: int = 8; narrow_range: bool = false]"
 
 op("FakeQuantWithMinMaxArgs(inputs: float) -> (outputs: float) [min: float = -6; max: float = 6; " + _BITS,
@@ -121,7 +122,7 @@ op("FakeQuantWithMinMaxArgs(inputs: float) -> (outputs: float) [min: float = -6;
    ])  # fmt: skip
 op("FakeQuantWithMinMaxArgsGradient(gradients: float, inputs: float) -> (backprops: float) [min: float = -6; max: float = 6; " + _BITS,
    shape=same_as("inputs"), numpy=args_gradient_kernel, grad=NOT_DIFFERENTIABLE,
-   samples=[dict(gradients=normal(3, 4), inputs=normal(3, 4, scale=8.0))])  # fmt: skip
+   samples=[dict(gradients=normal(3, 4), inputs=normal(3, 4, scale=8.0)), dict(**_ODD)])  # fmt: skip
 
 
 def _check_scalar(name: str, value: Any) -> Any:
@@ -197,7 +198,7 @@ op("FakeQuantWithMinMaxVars(inputs: float, min: float, max: float) -> (outputs: 
 op("FakeQuantWithMinMaxVarsGradient(gradients: float, inputs: float, min: float, max: float) ->"
    " (backprops_wrt_input: float, backprop_wrt_min: float, backprop_wrt_max: float) [" + _BITS,
    shape=lambda c: [c.dims(1), (), ()], numpy=vars_gradient_kernel, grad=NOT_DIFFERENTIABLE,
-   samples=[dict(gradients=normal(3, 4), inputs=normal(3, 4, scale=8.0), min=arr(-1.0), max=arr(6.0))])  # fmt: skip
+   samples=[dict(gradients=normal(3, 4), inputs=normal(3, 4, scale=8.0), min=arr(-1.0), max=arr(6.0)), dict(**_ODD, min=arr(-1.0), max=arr(6.0))])  # fmt: skip
 op("FakeQuantWithMinMaxVarsPerChannel(inputs: float, min: float, max: float) -> (outputs: float) [" + _BITS,
    shape=channel_shape, numpy=channel_kernel, grad=_vars_grad("PerChannel"),
    samples=[

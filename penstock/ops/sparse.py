@@ -61,7 +61,7 @@ def sparse_to_dense_kernel(indices: Any, shape: np.ndarray, values: Any, default
     else:
         keys = keys_of(places, sizes)
     has_zeros = values.dtype != object and not np.asarray(default).tobytes().strip(b"\0")
-    result = np.zeros(sizes, values.dtype) if has_zeros else np.full(sizes, np.asarray(default)[()], dtype=values.dtype)
+    result = np.zeros(sizes, values.dtype) if has_zeros else np.full(sizes, np.asarray(default), dtype=values.dtype)
     result.reshape(-1)[keys] = values  # a third of the time that as many coordinates take
     return result
 

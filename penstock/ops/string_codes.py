@@ -299,6 +299,8 @@ def _elements(x: np.ndarray) -> list[str]:
         texts = [few % v for v in values]
         for i in np.flatnonzero((np.array(list(map(float, texts)), x.dtype) != x) & (x == x)).tolist():
             texts[i] = many % values[i]
+    for i in np.flatnonzero(np.isnan(x) & np.signbit(x)).tolist():
+        texts[i] = "-nan"
     return texts
 
 
@@ -308,7 +310,7 @@ def _element(value: Any) -> str:
     if isinstance(value, (bool, np.bool_)):
         return str(int(value))
     if isinstance(value, np.complexfloating):
-        return f"({value.real:.9g},{value.imag:.9g})"
+        return "?"  # TensorFlow's summaries do not know these
     if np.issubdtype(type(value), np.integer):
         return str(int(value))
     return shortest_float(value)
@@ -317,14 +319,17 @@ def _element(value: Any) -> str:
 def shortest_float(value: Any) -> str:
     """The shortest text that reads back as the same float, in C's `%g` style."""
     if np.isnan(value):
-        return "nan"
+        return _nan(value)
     if np.isinf(value):
         return "inf" if value > 0 else "-inf"
     if value.dtype.itemsize >= 8:
         return next(t for t in (f"{float(value):.15g}", f"{float(value):.17g}") if np.float64(t) == value)
-    if value.dtype.itemsize == 4:
-        return next(t for t in (f"{float(value):.6g}", f"{float(value):.9g}") if np.float32(t) == value)
-    return f"{float(value):.6g}"
+    value = np.float32(value)  # halves too
+    return next(t for t in (f"{float(value):.6g}", f"{float(value):.9g}") if np.float32(t) == value)
+
+
+def _nan(value: Any) -> str:
+    return "-nan" if np.signbit(value) else "nan"
 
 
 def string_format_kernel(inputs: list[Any], *, template: bytes, placeholder: bytes, summarize: int) -> np.ndarray:
@@ -353,5 +358,6 @@ op("StringFormat(inputs: list T) -> (output: string)"
        dict(inputs=[arr(np.arange(100), np.int32)]),
        dict(inputs=[arr([1.5, 0.1, 1e10], np.float32), bools(2)], template="%s %s"),
        dict(inputs=[arr([[0.1, 1 / 3]], np.float64)], summarize=-1),
+       dict(inputs=[arr([0.1, 1 / 3, np.nan], np.float16), arr([np.nan, -np.nan, 1.5], np.float32), arr([complex(1, -np.nan)], np.complex64)], template="%s %s %s"),
        *[dict(inputs=[arr([0.1, 1 / 3, 1e10, 2.0, -1e-7, 123456.789] * 20, t)], summarize=-1) for t in (np.float32, np.float64)],
    ])  # fmt: skip

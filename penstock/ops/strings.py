@@ -33,6 +33,13 @@ def string_array(values: list[bytes], shape: Any) -> np.ndarray:
     return result.reshape(shape)
 
 
+def _repeated(value: bytes, count: int) -> np.ndarray:
+    """Other than `np.full`, which takes the NULs off its end."""
+    result = np.empty(count, object)
+    result.fill(value)
+    return result
+
+
 def each_string(function: Callable[[bytes], bytes], x: np.ndarray) -> np.ndarray:
     return string_array(list(map(function, x.ravel().tolist())), x.shape)
 
@@ -74,30 +81,39 @@ def as_string_kernel(x: Any, *, T: DType, precision: int, scientific: bool, shor
     form = number_format(T, precision, scientific, shortest, width, fill)
     flat = np.ravel(x)
     if fill == b"0" and (T.is_complex or T.is_floating):
-        write = _without_zeros(form, number_format(T, precision, scientific, shortest, width, b""))
+        write = _as_c(form, width, fill, number_format(T, precision, scientific, shortest, width, b""))
         parts = ((write(v.real), write(v.imag)) for v in flat.tolist()) if T.is_complex else ()
         values = [f"({a},{b})".encode() for a, b in parts] if T.is_complex else [write(v).encode() for v in flat.astype(np.float64).tolist()]
     elif T.is_complex:
-        values = [f"({form % v.real},{form % v.imag})".encode() for v in flat.tolist()]
+        write = _as_c(form, width, fill)
+        values = [f"({write(v.real)},{write(v.imag)})".encode() for v in flat.tolist()]
     else:
-        pattern = form.encode()
         if len(flat) >= MANY:
-            found = _written(flat, T, pattern, precision, width, fill, np.shape(x))
+            found = _written(flat, T, form, precision, width, fill, np.shape(x))
             if found is not None:
                 return found
-        values = [pattern % v for v in (flat.astype(np.float64) if T.is_floating else flat).tolist()]
+        pattern = form.encode()
+        values = list(map(str.encode, map(_as_c(form, width, fill), flat.astype(np.float64).tolist()))) if T.is_floating else [pattern % v for v in flat.tolist()]
     return string_array(values, np.shape(x))
 
 
-def _without_zeros(form: str, spaced: str) -> Callable[[float], str]:
-    """C fills up with zeros what is finite only."""
-    return lambda v: (form if math.isfinite(v) else spaced) % v
+def _as_c(form: str, width: int, fill: bytes, spaced: str | None = None) -> Callable[[float], str]:
+    """Writes floats as C does: NaN has a sign, and what is not finite is not filled up with zeros but by the format `spaced`."""
+    negative = "-nan".ljust(width) if fill == b"-" else "-nan".rjust(width)
+
+    def write(v: float) -> str:
+        if math.isfinite(v):
+            return form % v
+        return negative if math.isnan(v) and math.copysign(1.0, v) < 0 else (spaced or form) % v
+
+    return write
 
 
-def _written(flat: np.ndarray, dtype: DType, pattern: bytes, precision: int, width: int, fill: bytes, shape: Any) -> np.ndarray | None:
+def _written(flat: np.ndarray, dtype: DType, form: str, precision: int, width: int, fill: bytes, shape: Any) -> np.ndarray | None:
     """Many numbers at once; None for formats that are rare."""
     if dtype.is_floating:
-        return None if fill or width > 0 else number_texts.floats(flat.astype(np.float64), pattern[-1:].decode(), precision, pattern.__mod__, shape)
+        write = _as_c(form, width, fill)
+        return None if fill or width > 0 else number_texts.floats(flat.astype(np.float64), form[-1], precision, lambda v: write(v).encode(), shape)
     return number_texts.integers(flat, width, fill == b"0", shape) if fill in (b"", b"0") else None
 
 
@@ -108,6 +124,8 @@ op("AsString(input: T) -> (output: string) [T: type in {float, double, int32, ui
    samples=[
        dict(input=arr([[1, 2, -3]])),
        dict(input=arr([1.5, -0.1, 1e10, 1e-7, np.nan, np.inf], np.float32)),
+       *[dict(input=arr([np.nan, -np.nan, 1.5] * 30, np.float32), **attrs) for attrs in ({}, dict(width=7), dict(width=7, fill="0"), dict(width=6, fill="-"), dict(shortest=True), dict(scientific=True, precision=2))],
+       dict(input=arr([complex(-np.nan, 1), complex(2, -np.nan)], np.complex64)),
        dict(input=arr([1.5, 1e10, 1e-5], np.float64), precision=2),
        dict(input=arr([1.5, 1e10, 1e-5], np.float32), scientific=True),
        dict(input=arr([1.0, 2.5, 1e10, 1e-5], np.float32), shortest=True),
@@ -216,8 +234,8 @@ def _joined_rows(columns: list[np.ndarray], separator: bytes, shape: Any, size: 
     pieces: list[tuple[np.ndarray, np.ndarray]] = []
     for column, more in zip(columns, sizes, strict=True):
         if pieces and len(separator) > 1:
-            pieces.append((np.full(size, separator, object), at - len(separator)))
-        pieces.append((column.ravel() if column.ndim else np.full(size, column.item(), object), at))
+            pieces.append((_repeated(separator, size), at - len(separator)))
+        pieces.append((column.ravel() if column.ndim else _repeated(column.item(), size), at))
         at = at + (more + len(separator))
     letters = laid_out(int(lengths.sum()), separator[0] if separator else 0, *pieces)
     return cut(letters, starts, lengths, shape)
@@ -241,6 +259,7 @@ op("StringJoin(inputs: N*string) -> (output: string) [N: int >= 0; separator: st
        dict(inputs=[strings([["a", "b"]]), strings("x")]),
        dict(inputs=[strings("a"), strings("b")], separator=", "),
        *[dict(inputs=[many(NO_TEXTS), strings("x"), many(TEXTS)], separator=s) for s in ("", "-", "<>")],
+       *[dict(inputs=[strings(["a"] * n), strings("k\0"), strings(["b"] * n)], separator=s) for n in (2, 70) for s in ("-", "<\0")],
    ],
    errors=[(dict(inputs=[strings(["a", "b"]), strings(["c"])]), InvalidArgumentError, "Input shapes do not match: \\[2\\] vs. \\[1\\]|must be equal")])  # fmt: skip
 
@@ -286,6 +305,7 @@ op("ReduceJoin(inputs: string, reduction_indices: int32) -> (output: string) [ke
        dict(inputs=strings([["a", "b"], ["c", "d"]]), reduction_indices=arr([1, 0]), separator=","),
        dict(inputs=strings([["a", "b"], ["c", "d"]]), reduction_indices=arr([-1]), keep_dims=True),
        dict(inputs=strings([["a", "b"]]), reduction_indices=arr([])),
+       dict(inputs=strings([["a", "b\0"]] * 70), reduction_indices=arr([1]), separator="-\0"),
    ],
    errors=[
        (dict(inputs=strings([["a"]]), reduction_indices=[0, 0]), InvalidArgumentError, "Duplicate reduction dimension 0"),
@@ -294,6 +314,7 @@ op("ReduceJoin(inputs: string, reduction_indices: int32) -> (output: string) [ke
 
 
 def segment_join_kernel(x: np.ndarray, ids: np.ndarray, count: Any, *, separator: bytes) -> np.ndarray:
+    separator = separator.partition(b"\0")[0]  # TensorFlow reads it as C does
     if count.ndim:
         raise InvalidArgumentError("Number of segments should be a scalar")
     if int(count) < 0:
@@ -318,7 +339,7 @@ def segment_join_kernel(x: np.ndarray, ids: np.ndarray, count: Any, *, separator
     sizes += has_more * len(separator)
     starts = starts_of(sizes)
     heads = starts + has_more * len(separator)
-    others = [(np.full(np.count_nonzero(has_more), separator, object), starts[has_more])] if len(separator) > 1 else []
+    others = [(_repeated(separator, np.count_nonzero(has_more)), starts[has_more])] if len(separator) > 1 else []
     letters = laid_out(int(sizes.sum()), separator[0] if separator else 0, *others, (texts, heads))
     lengths = np.bincount(places, sizes, int(count) * rows.shape[1]).astype(np.int64)
     return cut(letters, starts_of(lengths), lengths, (int(count), *rest))
@@ -338,7 +359,7 @@ op("UnsortedSegmentJoin(inputs: string, segment_ids: Tindices, num_segments: Tnu
    samples=[
        dict(inputs=strings(["a", "b", "c"]), segment_ids=arr([0, 1, 0]), num_segments=arr(3), separator=","),
        dict(inputs=strings([["a", "b"], ["c", "d"]]), segment_ids=arr([0, 0]), num_segments=arr(1)),
-       *[dict(inputs=many(NO_TEXTS), segment_ids=arr([i % 7 for i in range(80)]), num_segments=arr(9), separator=s) for s in ("", ";", "<>")],
+       *[dict(inputs=many(NO_TEXTS), segment_ids=arr([i % 7 for i in range(80)]), num_segments=arr(9), separator=s) for s in ("", ";", "<>", "<\0")],
    ],
    errors=[
        (dict(inputs=strings(["a"]), segment_ids=[-1], num_segments=1), InvalidArgumentError,

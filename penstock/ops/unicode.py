@@ -126,6 +126,10 @@ def _places(s: bytes, encoding: str) -> Sequence[int] | None:
 
 def _one_character(s: bytes, at: int, encoding: str) -> tuple[str, int, bool]:
     """(character, bytes read, whether they were well formed)."""
+    if encoding == "utf-8":
+        return _one_of_utf8(s[at : at + 4])
+    if encoding in ("utf-16-be", "utf-32-be"):
+        return _one_of_units(s[at : at + 4], encoding)
     decoder = codecs.getincrementaldecoder(encoding)("strict")
     for end in range(at + 1, min(len(s), at + 8) + 1):
         try:
@@ -136,6 +140,28 @@ def _one_character(s: bytes, at: int, encoding: str) -> tuple[str, int, bool]:
         if text:
             return text, end - at, True
     return "", len(s) - at, False
+
+
+def _one_of_utf8(s: bytes) -> tuple[str, int, bool]:
+    """Of what is not well formed, the longest beginning that could have become a character counts as one."""
+    try:
+        text = s.decode()
+    except UnicodeDecodeError as error:
+        if not error.start:
+            return "", error.end, False
+        text = s[: error.start].decode()
+    return text[0], len(text[0].encode()), True
+
+
+def _one_of_units(s: bytes, encoding: str) -> tuple[str, int, bool]:
+    """A unit that is no character counts as one, and so does what is left of one, together with the first half of a pair."""
+    unit = 4 if encoding == "utf-32-be" or (len(s) == 3 and 0xD8 <= s[0] < 0xDC) else 2
+    for size in (unit, 4):
+        try:
+            return s[:size].decode(encoding), size, True
+        except UnicodeDecodeError:
+            continue
+    return "", min(unit, len(s)), False
 
 
 def _codec(encoding: bytes) -> str:
@@ -259,6 +285,7 @@ def encode_shape(c: Any) -> Dims:
 _ERRORS = "errors: string in {'strict', 'replace', 'ignore'} = 'replace'; replacement_char: int = 65533;"
 _CONTROL = " replace_control_characters: bool = false"
 _TEXTS = strings(["äb", "", b"c\xff\xfed\xe2\x82", "\U0001f600\x01"])
+_BROKEN = strings([b"\xe2\x82A", b"\xf0\x9f\x98A", b"\xed\xa0", b"\xed\xa0\x80x", b"\xf0\x9f", b"\xc0\x80", b"\xf5\x80b", b"a\xe2\x82", b"\x80\x80", b"\xf4\x90\x80\x80", b"\xe0\x80\x80", b"\xc3\xa4\xc3"])
 
 op("UnicodeTranscode(input: string) -> (output: string)"
    f" [input_encoding: string; output_encoding: string in {{'UTF-8', 'UTF-16-BE', 'UTF-32-BE'}}; {_ERRORS}{_CONTROL}]",
@@ -267,6 +294,8 @@ op("UnicodeTranscode(input: string) -> (output: string)"
        dict(input=_TEXTS, input_encoding="UTF-8", output_encoding="UTF-8"),
        dict(input=_TEXTS, input_encoding="UTF-8", output_encoding="UTF-16-BE", errors="ignore"),
        dict(input=_TEXTS, input_encoding="UTF-8", output_encoding="UTF-32-BE", replacement_char=63, replace_control_characters=True),
+       dict(input=_BROKEN, input_encoding="UTF-8", output_encoding="UTF-8", replacement_char=63),
+       dict(input=_BROKEN, input_encoding="UTF-8", output_encoding="UTF-8", errors="ignore"),
        dict(input=strings([b"\x00\xe4\x00b"]), input_encoding="UTF-16-BE", output_encoding="UTF-8"),
        dict(input=strings([[b"\xe4b"]]), input_encoding="latin1", output_encoding="UTF-8"),
        *[dict(input=many(texts), input_encoding=i, output_encoding=o, replace_control_characters=r)
@@ -287,6 +316,7 @@ op("UnicodeDecodeWithOffsets(input: string) -> (row_splits: Tsplits, char_values
    shape=decode_shape, numpy=decode_with_offsets_kernel,
    samples=[
        dict(input=_TEXTS, input_encoding="UTF-8"),
+       dict(input=_BROKEN, input_encoding="UTF-8"),
        dict(input=strings([b"\x00\xe4\x00b", b"\xd8\x3d\xde\x00"]), input_encoding="UTF-16-BE"),
        *[dict(input=many(texts), input_encoding="UTF-8", replace_control_characters=r) for texts in (TEXTS, NO_TEXTS, ["ab", "", "c"]) for r in (True, False)],
    ])  # fmt: skip

@@ -12,7 +12,6 @@ from penstock.ops import sets, sorting, string_codes, string_parts, strings, uni
 from penstock.ops.kernels import csv, many_strings, number_texts, regex
 from penstock.ops.kernels.numerals import read_numbers
 from penstock.ops.kernels.table_rows import CannotTell, Rows
-from penstock.ops.kernels.tables import MutableTable
 from penstock.ops.native import making, numerals, texts
 from penstock.ops.native.index import Index
 
@@ -484,101 +483,3 @@ def test_strings_that_grew_since_they_were_measured_do_not_fit():
     assert (letters[-64:] == 7).all()
     x[2] = b"g"
     assert making.place(x, starts, room) and room.tobytes() == b"".join(x.tolist())
-
-
-# -- found by comparison with TensorFlow ------------------------------------------------------------------------------
-
-
-def test_the_length_of_one_string_is_a_scalar(engines):
-    x = np.empty((), object)
-    x[()] = b"abc"
-    found = string_parts.length_kernel(x, unit=b"BYTE")
-    assert found.shape == () and found == 3
-
-
-@pytest.mark.parametrize("count", [1, 70])
-def test_control_characters_are_errors_or_not(engines, count):
-    x = _array([b"a\x01\x7f\xc2\x85b"] * count)
-
-    def convert(errors):
-        options = dict(input_encoding=b"UTF-8", errors=errors, replacement_char=63, replace_control_characters=True)
-        return unicode.transcode_kernel(x, output_encoding=b"UTF-8", **options), unicode.decode_with_offsets_kernel(x, Tsplits=dtypes.int64, **options)
-
-    for errors, text, points, places in (
-        (b"replace", b"a?\x7f\xc2\x85b", [97, 63, 127, 133, 98], [0, 1, 2, 3, 5]), (b"ignore", b"a\x7f\xc2\x85b", [97, 127, 133, 98], [0, 2, 3, 5])
-    ):  # fmt: skip
-        texts, (_, found, starts) = convert(errors)
-        assert texts.tolist() == [text] * count and found.tolist() == points * count and starts.tolist() == places * count
-    with pytest.raises(InvalidArgumentError, match="Invalid formatting on input string"):
-        convert(b"strict")
-
-
-@pytest.mark.parametrize("count", [1, 70])
-def test_what_c_fills_up(engines, count):
-    def written(values, dtype, fill, width=5):
-        options = dict(precision=-1, scientific=False, shortest=False, width=width, fill=fill)
-        return strings.as_string_kernel(np.array(values * count, dtype.np), T=dtype, **options).tolist()[: len(values)]
-
-    assert written([np.inf, -np.inf, np.nan, 1.5], dtypes.float32, b"0") == [b"  inf", b" -inf", b"  nan", b"1.500000"]
-    assert written([complex(np.inf, 2)], dtypes.complex64, b"0", 9) == [b"(      inf,02.000000)"]
-    assert written([7, 0], dtypes.uint16, b"+") == written([7, 0], dtypes.uint16, b" ") == [b"    7", b"    0"]
-    assert written([7, -7], dtypes.int16, b"+") == [b"   +7", b"   -7"]
-
-
-@pytest.mark.parametrize("count", [1, 70])
-@pytest.mark.parametrize("pattern", [b"a", b"a+(b)", b"[ab]"])
-def test_a_bad_rewrite_replaces_no_first_match(engines, count, pattern):
-    x = _array([b"xaab", b"-"] * count)
-    for rewrite in (b"y\\", b"\\z"):
-        assert strings.static_regex_replace_kernel(x, pattern=pattern, rewrite=rewrite, replace_global=False).tolist() == x.tolist()
-    assert strings.static_regex_replace_kernel(x, pattern=pattern, rewrite=b"\\\\", replace_global=False)[0].startswith(b"x\\")
-
-
-def test_an_empty_string_has_no_boundary():
-    assert strings.static_regex_full_match_kernel(_array([b"", b"a"]), pattern=b"\\B").tolist() == [True, False]
-
-
-@pytest.mark.parametrize(
-    ("pattern", "text"), [(b"[b-a]", "invalid character class range: b-a"), (b"(?<a", "invalid perl operator: (?<"), (b"a\\", "trailing \\")]
-)
-def test_complaints_about_patterns(pattern, text):
-    with pytest.raises(InvalidArgumentError) as raised:
-        strings.static_regex_full_match_kernel(_array([b"a"]), pattern=pattern)
-    assert raised.value.message == f"Invalid pattern: {pattern.decode()}, error: {text}"
-
-
-@pytest.mark.parametrize("count", [1, 70])
-def test_characters_from_the_end_need_a_length(engines, count):
-    x = _array([b"abc"] * count)
-    assert string_parts.substr_kernel(x, np.array(1), np.array(-1), unit=b"UTF8_CHAR").tolist() == [b""] * count
-    with pytest.raises(InvalidArgumentError, match="pos -1 out of range for string at index 0"):
-        string_parts.substr_kernel(x, np.array(-1), np.array(-1), unit=b"UTF8_CHAR")
-
-
-@needs_code
-def test_a_table_that_becomes_rows_while_it_is_read():
-    table = MutableTable(dtypes.int64, dtypes.int64)
-    table.insert(np.arange(3), np.arange(3) * 10)
-    lock = table.lock
-
-    class Lock:
-        """Lets another one in as soon as it is free."""
-
-        def __enter__(self):
-            lock.acquire()
-
-        def __exit__(self, *_):
-            lock.release()
-            table.lock = lock
-            table.insert(np.arange(100, 200), np.zeros(100, np.int64))
-
-    table.lock = Lock()
-    assert table.find(np.arange(3), np.array(-1)).tolist() == [0, 10, 20]
-    assert table.rows is not None and len(table) == 103
-
-
-@pytest.mark.parametrize("count", [3, 70])
-def test_one_default_string_for_all_of_a_row(count):
-    table = MutableTable(dtypes.int64, dtypes.string, (2,))
-    table.insert(np.arange(count), _array([b"x"] * 2 * count, (count, 2)))
-    assert table.find(np.array([1, 99]), _array([b"d\0"])).tolist() == [[b"x", b"x"], [b"d\0", b"d\0"]]

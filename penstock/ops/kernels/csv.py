@@ -150,7 +150,7 @@ def _column_at_once(fields: np.ndarray, dtype: DType, default: Any, na: bytes) -
     sizes = lengths_of(fields)
     is_missing = sizes == 0
     if na and (like := np.flatnonzero(sizes == len(na))).size:
-        is_missing[like] = fields[like] == na
+        is_missing[like] = fields[like] == np.array(na, object)  # an array: NumPy takes the NULs off the end of a string
     missing = np.flatnonzero(is_missing)
     if not missing.size:
         return fields if dtype is dtypes.string else read_numbers(fields, dtype)

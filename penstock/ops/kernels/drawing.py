@@ -30,10 +30,12 @@ def draw_bounding_boxes_v2(images: Any, boxes: Any, colors: Any) -> np.ndarray:
     depth = images.shape[3]
     if depth not in (1, 3, 4):
         raise InvalidArgumentError("Channel depth should be either 1 (GRY), 3 (RGB), or 4 (RGBA)")
-    palette = np.asarray(colors, np.float32) if colors is not None and colors.size else _COLOURS.copy()
-    if depth == 1:
-        palette = palette.copy()
-        palette[:, 0] = 1.0
+    if colors is not None and colors.size:
+        palette = np.asarray(colors, np.float32)
+    else:
+        palette = _COLOURS.copy()
+        if depth == 1:
+            palette[:, 0] = 1.0
     height, width = images.shape[1:3]
     result = np.empty(images.shape, images.dtype)
     colours = np.ascontiguousarray(palette[:, :depth].astype(images.dtype))

@@ -253,7 +253,7 @@ def _default_row(d: Dense, prefix: Callable[[], str]) -> np.ndarray:
     size = int(np.prod(d.dims))  # type: ignore[arg-type]
     if default.size != size or not default.size:
         if default.size == 1 and size:
-            return np.full(d.dims, default.ravel()[0], dtype=d.dtype.np)  # type: ignore[arg-type]
+            return np.full(d.dims, default.reshape(()), dtype=d.dtype.np)  # type: ignore[arg-type]
         raise InvalidArgumentError(f"{prefix()}Feature: {d.key} (data type: {dtype_text(d.dtype)}) is required but could not be found.")
     return default.reshape(d.dims)  # type: ignore[arg-type]
 

@@ -31,6 +31,10 @@ TABLE_TYPE = "N10tensorflow6lookup15LookupInterfaceE"
 WHOLE_LINE, LINE_NUMBER = -2, -1
 
 
+FEW_OF = 16
+"""Rows are copied when some are removed: a table of so many times as many is a dictionary from then on."""
+
+
 class Table:
     """What all tables share. Subclasses say what may be changed."""
 
@@ -216,6 +220,8 @@ class MutableTable(Table):
 
     def remove(self, keys: np.ndarray) -> None:
         with self.lock:
+            if self.rows is not None and keys.size < len(self.rows) // FEW_OF:
+                self._without_rows()
             rows = self.rows
             if rows is None or not self._change(lambda: rows.remove(keys.ravel())):
                 for key in keys.ravel().tolist():
@@ -239,11 +245,14 @@ class MutableTable(Table):
         try:
             do()
         except CannotTell:
-            if self.rows is not None:
-                self.entries = dict(self._pairs(*self.rows.items()))
-            self.rows, self.may_have_rows = None, False
+            self._without_rows()
             return False
         return True
+
+    def _without_rows(self) -> None:
+        if self.rows is not None:
+            self.entries = dict(self._pairs(*self.rows.items()))
+        self.rows, self.may_have_rows = None, False
 
 
 class DenseTable(MutableTable):
@@ -260,7 +269,7 @@ class DenseTable(MutableTable):
 
     def _check_keys(self, keys: np.ndarray) -> None:
         unusable = [k for k in (self.empty_key, self.deleted_key) if k is not None]
-        if keys.dtype.kind in "iuO" and not any((keys == k).any() for k in unusable):
+        if keys.dtype.kind in "iuO" and not any((keys == np.array(k, keys.dtype)).any() for k in unusable):
             return
         given = keys.ravel().tolist()
         for key in given:
