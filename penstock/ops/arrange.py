@@ -93,32 +93,37 @@ op("TileGrad(input: T, multiples: int32) -> (output: T) [T: type] deprecated@3",
 # -- Pad --------------------------------------------------------------------------------------------------------------
 
 
-def _paddings(x: Any, paddings: np.ndarray, separator: str) -> list[list[int]]:
+def _paddings(shape: tuple[int, ...], paddings: np.ndarray, separator: str) -> list[list[int]]:
     if paddings.ndim != 2 or paddings.shape[1] != 2:
         raise InvalidArgumentError(f"paddings must be a matrix with 2 columns: {format_dims(paddings.shape)}")
-    if paddings.shape[0] != x.ndim:
+    if paddings.shape[0] != len(shape):
         raise InvalidArgumentError(
-            f"The first dimension of paddings must be the rank of inputs{format_dims(paddings.shape)}{separator} {format_dims(x.shape)}"
+            f"The first dimension of paddings must be the rank of inputs{format_dims(paddings.shape)}{separator} {format_dims(shape)}"
         )
     return paddings.tolist()
 
 
 def pad_kernel(x: Any, paddings: np.ndarray, value: Any = None) -> np.ndarray:
-    amounts = _paddings(x, paddings, "")
-    for before, after in amounts:
-        if before < 0 or after < 0:
-            raise InvalidArgumentError(f"Paddings must be non-negative: {before} {after}")
+    shape, place = padded_shape(x.shape, paddings)
     if value is not None and value.ndim:
         raise InvalidArgumentError(f"constant_values must be a scalar. Found: {format_dims(value.shape)}")
-    if not amounts:
+    if not shape:
         return x
-    shape = [b + d + a for (b, a), d in zip(amounts, x.shape, strict=True)]
     if value is None and x.dtype != object:
         result = np.zeros(shape, x.dtype)
     else:
         result = np.full(shape, b"" if value is None else np.asarray(value), x.dtype)
-    result[tuple([slice(b, b + d) for (b, _), d in zip(amounts, x.shape, strict=True)])] = x
+    result[place] = x
     return result
+
+
+def padded_shape(shape: tuple[int, ...], paddings: np.ndarray) -> tuple[tuple[int, ...], tuple[slice, ...]]:
+    """The shape of an array that is padded, and where in it the array lies."""
+    amounts = _paddings(shape, paddings, "")
+    for before, after in amounts:
+        if before < 0 or after < 0:
+            raise InvalidArgumentError(f"Paddings must be non-negative: {before} {after}")
+    return tuple(b + d + a for (b, a), d in zip(amounts, shape)), tuple(slice(b, b + d) for (b, _), d in zip(amounts, shape))
 
 
 def pad_v2_kernel(x: Any, paddings: np.ndarray, value: Any) -> np.ndarray:
@@ -176,7 +181,7 @@ op("PadV2(input: T, paddings: Tpaddings, constant_values: T) -> (output: T) [T: 
 
 
 def mirror_pad_kernel(x: Any, paddings: np.ndarray, *, mode: bytes) -> np.ndarray:
-    amounts = _paddings(x, paddings, ",")
+    amounts = _paddings(x.shape, paddings, ",")
     offset = 1 if mode == b"REFLECT" else 0
     for axis, (before, after) in enumerate(amounts):
         size = x.shape[axis]
@@ -200,7 +205,7 @@ def mirror_pad_kernel(x: Any, paddings: np.ndarray, *, mode: bytes) -> np.ndarra
 
 def mirror_pad_grad_kernel(x: Any, paddings: np.ndarray, *, mode: bytes) -> np.ndarray:
     """Adds what was mirrored back to where it came from."""
-    amounts = _paddings(x, paddings, ",")
+    amounts = _paddings(x.shape, paddings, ",")
     offset = 1 if mode == b"REFLECT" else 0
     result = np.array(x)
     for axis, (before, after) in enumerate(amounts):

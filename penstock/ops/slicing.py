@@ -19,7 +19,12 @@ from penstock.shapes import format_dims, merge_dims
 
 
 def slice_kernel(x: Any, begin: np.ndarray, size: np.ndarray) -> np.ndarray:
-    shape = x.shape
+    index = part_index(x.shape, begin, size)
+    return x[index] if index else x
+
+
+def part_index(shape: tuple[int, ...], begin: np.ndarray, size: np.ndarray) -> tuple[slice, ...]:
+    """The NumPy index that picks what a Slice picks from an array of `shape`."""
     if begin.shape != (len(shape),) or size.shape != begin.shape:
         raise InvalidArgumentError(
             f"Expected begin and size arguments to be 1-D tensors of size {len(shape)}, but got shapes "
@@ -34,7 +39,7 @@ def slice_kernel(x: Any, begin: np.ndarray, size: np.ndarray) -> np.ndarray:
         if not 0 <= length <= limit - start:
             raise InvalidArgumentError(f"Expected size[{i}] in [0, {limit - start}], but got {length}")
         index.append(slice(start, start + length))
-    return x[tuple(index)] if index else x
+    return tuple(index)
 
 
 def slice_shape(c: Any) -> Dims:

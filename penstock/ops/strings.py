@@ -339,7 +339,7 @@ def segment_join_kernel(x: np.ndarray, ids: np.ndarray, count: Any, *, separator
     sizes += has_more * len(separator)
     starts = starts_of(sizes)
     heads = starts + has_more * len(separator)
-    others = [(_repeated(separator, np.count_nonzero(has_more)), starts[has_more])] if len(separator) > 1 else []
+    others = [(_repeated(separator, int(np.count_nonzero(has_more))), starts[has_more])] if len(separator) > 1 else []
     letters = laid_out(int(sizes.sum()), separator[0] if separator else 0, *others, (texts, heads))
     lengths = np.bincount(places, sizes, int(count) * rows.shape[1]).astype(np.int64)
     return cut(letters, starts_of(lengths), lengths, (int(count), *rest))

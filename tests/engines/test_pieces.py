@@ -152,13 +152,17 @@ def test_strided_slices_of_shapes_that_change(monkeypatch):
     monkeypatch.setenv("PENSTOCK_SHAPES", "0")
     x = tf.placeholder(tf.float32, None)
     y = tf.placeholder(tf.float32, [None, None])
-    fetches = [x[..., 1:-1], y[:, 1], y[1:, ::-1], y[-1], tf.strided_slice(x, [0], [2], new_axis_mask=0)]
+    fetches = [x[..., 1:-1], y[:, 1], y[1:, ::-1], y[-1], tf.strided_slice(x, [0], [2], new_axis_mask=0), tf.slice(y, [1, 0], [-1, 3]), tf.pad(y, [[1, 0], [0, 2]])]
     with tf.Session() as sess:
         for rows in range(2, 80):
             a, b = _data(3, rows, 5, seed=rows), _data(rows, 4, seed=rows)
-            for have, want in zip(sess.run(fetches, {x: a, y: b}), (a[..., 1:-1], b[:, 1], b[1:, ::-1], b[-1], a[0:2])):
+            for have, want in zip(sess.run(fetches, {x: a, y: b}), (a[..., 1:-1], b[:, 1], b[1:, ::-1], b[-1], a[0:2], b[1:, :3], np.pad(b, [(1, 0), (0, 2)]))):
                 np.testing.assert_array_equal(have, want)
-        assert "sliced_" in str(sess.explain(fetches, {x: a, y: b}).code)
+        code = str(sess.explain(fetches, {x: a, y: b}).code)
+        assert all(f" {name}_" in code for name in ("sliced", "part", "padded"))
+        with pytest.raises(tf.errors.InvalidArgumentError, match=r"Expected size\[1\] in \[0, 2\], but got 3") as raised:
+            sess.run(fetches[5], {y: _data(3, 2)})
+        assert raised.value.op is fetches[5].op
         with pytest.raises(tf.errors.InvalidArgumentError, match="slice index 1 of dimension 1 out of bounds") as raised:
             sess.run(fetches[1], {y: _data(3, 1)})
         assert raised.value.op is fetches[1].op

@@ -2,7 +2,7 @@
 
     a, b = x[s1], x[s2]              Split at a constant axis
     y = x[s]                         Slice, StridedSlice with constant bounds
-    y = sliced(x)                    StridedSlice with constant bounds, of shapes that are not known
+    y = sliced(x), part(x)           StridedSlice, Slice with constant bounds, of shapes that are not known; Pad likewise
     y = x.reshape((4, 1))            ExpandDims, Squeeze
     y = concatenate((a, b), 1)       ConcatV2 at a constant axis
     y = add(a, b)                    AddN of two or three arrays
@@ -22,7 +22,9 @@ import numpy as np
 
 from penstock.errors import InvalidArgumentError
 from penstock.graph.ir import Operation, Tensor
+from penstock.ops.arrange import padded_shape
 from penstock.ops.kernels.slices import slice_index
+from penstock.ops.slicing import part_index
 from penstock.shapes import is_fully_defined
 
 _CONSTANTS = ("Const", "HostConst")
@@ -70,9 +72,10 @@ def piece(op: Operation, inputs: Sequence[str], name_of: Callable[[Any, str], st
 
 def piece_of_any_shape(op: Operation, inputs: Sequence[str], name_of: Callable[[Any, str], str], known: dict[str, Any]) -> str | None:
     """The same where shapes are only known when arrays come."""
-    if op.type != "StridedSlice" or not all(name in known for name in inputs[1:]):
+    if op.type not in _OF_ANY_SHAPE or op.outputs[0].dtype.np.hasobject or not all(name in known for name in inputs[1:]):
         return None
-    return f"{name_of(_Sliced(op, *(np.asarray(known[name]) for name in inputs[1:])), 'sliced_')}({inputs[0]})"
+    kind, prefix = _OF_ANY_SHAPE[op.type]
+    return f"{name_of(kind(op, *(np.asarray(known[name]) for name in inputs[1:])), prefix)}({inputs[0]})"
 
 
 def _dims(tensor: Tensor) -> tuple[int, ...]:
@@ -124,23 +127,64 @@ def _strided_slice(op: Operation, inputs: Sequence[str], bounds: list[Any], name
     return _part(inputs[0], (*index, ...), name_of)
 
 
-class _Sliced:
-    """StridedSlice with constant bounds, of arrays whose shapes are only known when they come."""
+class _ByShape:
+    """A node with constant bounds, for arrays whose shapes are only known when they come: what follows from bounds and shape is worked out once for each shape."""
 
-    __slots__ = ("_bounds", "_found")
+    __slots__ = ("_bounds", "_found", "_op")
     MOST = 64
 
     def __init__(self, op: Operation, *bounds: Any) -> None:
-        self._bounds = (*bounds, *(op.attrs[name] for name in _MASKS))
-        self._found: dict[tuple[int, ...], tuple[Any, ...]] = {}
+        self._op, self._bounds = op, bounds
+        self._found: dict[tuple[int, ...], Any] = {}
 
-    def __call__(self, x: Any) -> Any:
-        index = self._found.get(x.shape)
-        if index is None:
+    def _of(self, shape: tuple[int, ...]) -> Any:
+        found = self._found.get(shape)
+        if found is None:
             if len(self._found) >= self.MOST:
                 self._found.clear()
-            self._found[x.shape] = index = (*slice_index(x.shape, *self._bounds), ...)
-        return x[index]
+            self._found[shape] = found = self._work_out(shape)
+        return found
+
+    def _work_out(self, shape: tuple[int, ...]) -> Any:
+        raise NotImplementedError
+
+
+class _StridedPart(_ByShape):
+    __slots__ = ()
+
+    def _work_out(self, shape: tuple[int, ...]) -> Any:
+        return (*slice_index(shape, *self._bounds, *(self._op.attrs[name] for name in _MASKS)), ...)
+
+    def __call__(self, x: Any) -> Any:
+        return x[self._of(x.shape)]
+
+
+class _Part(_ByShape):
+    __slots__ = ()
+
+    def _work_out(self, shape: tuple[int, ...]) -> Any:
+        return (*part_index(shape, *self._bounds), ...)
+
+    def __call__(self, x: Any) -> Any:
+        return x[self._of(x.shape)]
+
+
+class _Padded(_ByShape):
+    """With zeros."""
+
+    __slots__ = ()
+
+    def _work_out(self, shape: tuple[int, ...]) -> Any:
+        return padded_shape(shape, *self._bounds)
+
+    def __call__(self, x: Any) -> Any:
+        shape, place = self._of(x.shape)
+        result = np.zeros(shape, x.dtype)
+        result[place] = x
+        return result
+
+
+_OF_ANY_SHAPE: dict[str, tuple[type[_ByShape], str]] = {"StridedSlice": (_StridedPart, "sliced_"), "Slice": (_Part, "part_"), "Pad": (_Padded, "padded_")}
 
 
 def _reshaped(op: Operation, inputs: Sequence[str], bounds: list[Any], name_of: Callable[[Any, str], str]) -> str | None:
