@@ -47,7 +47,8 @@ def _split(dy: Any, x: Any, low: Any, high: Any, num_bits: int, narrow_range: bo
     start, stop, _ = _nudged(low, high, num_bits, narrow_range)
     nothing = _is_empty(low, high)
     below, above = (x < start) & ~nothing, (x > stop) & ~nothing
-    return jnp.where(nothing | ((x >= start) & (x <= stop)), dy, _F(0)), jnp.where(below, dy, _F(0)), jnp.where(above, dy, _F(0))
+    elsewhere = jnp.where(jnp.isfinite(dy), _F(0), _F(np.nan))  # a product with the condition, as XLA would not compute it
+    return jnp.where(nothing | ((x >= start) & (x <= stop)), dy, elsewhere), jnp.where(below, dy, elsewhere), jnp.where(above, dy, elsewhere)
 
 
 @rule("FakeQuantWithMinMaxArgs")
