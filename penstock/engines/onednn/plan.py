@@ -67,6 +67,10 @@ def contiguous(x: np.ndarray) -> np.ndarray:
     return x if isinstance(x, np.ndarray) and x.flags.c_contiguous else np.asarray(x, order="C")
 
 
+COPIES = ConstantWeights()
+"""Constants that stay as they are, without gaps."""
+
+
 class Reordered:
     """An operand that a primitive wants in another layout than it comes in; `primitive` is None if it does not."""
 
@@ -75,7 +79,7 @@ class Reordered:
     def __init__(self, maker: Maker, source: int, target: int) -> None:
         self.primitive: Primitive | None = maker.reorder(source, target)
         self.size = maker.size(target)
-        self.constants = ConstantWeights()
+        self.constants = COPIES if self.primitive is None else ConstantWeights.laid_out_by(self.primitive)
 
     def laid_out(self, array: np.ndarray) -> Buffer:
         """A copy of the array in the primitive's layout."""

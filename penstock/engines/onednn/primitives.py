@@ -365,6 +365,9 @@ def cached(key: Any, make: Callable[[], Any]) -> Any:
     return made
 
 
+_layouts: weakref.WeakSet[ConstantWeights] = weakref.WeakSet()
+
+
 def _after_fork() -> None:
     global _cache_lock
     _cache_lock = threading.Lock()
@@ -382,10 +385,26 @@ def clear_cache() -> None:
 
 
 class ConstantWeights:
-    """Constant arrays in the layout that a primitive wants: made when first seen, forgotten when the array dies."""
+    """Constant arrays in the layout that a primitive wants: made when first seen, forgotten when the array dies. `reorder` brings them into it."""
 
-    def __init__(self) -> None:
+    __slots__ = ("__weakref__", "_known", "_reorder")
+
+    def __init__(self, reorder: Primitive | None = None) -> None:
         self._known: dict[int, tuple[weakref.ref, Buffer]] = {}
+        self._reorder = reorder
+
+    @classmethod
+    def laid_out_by(cls, reorder: Primitive) -> ConstantWeights:
+        """One for all that want the same layout: the plans of a network for many sizes of what is fed, which all have the same weights."""
+        equal = reorder.library.md_equal
+        with _cache_lock:
+            for other in list(_layouts):
+                known = other._reorder
+                if known is not None and all(equal(known.descriptor(i), reorder.descriptor(i)) for i in (0, 1)):
+                    return other
+            made = cls(reorder)
+            _layouts.add(made)
+            return made
 
     def get(self, array: np.ndarray, make: Callable[[np.ndarray], Buffer]) -> int:
         """The address of `array` as `make(array)` laid it out."""

@@ -491,13 +491,17 @@ def _weight_places(rows: int, columns: int, is_turned: bool) -> np.ndarray:
     return ((window[::-1] if is_turned else window) * rows + np.arange(rows)[:, None]) * (columns * FLOAT32.itemsize)
 
 
+_TRANSFORMED = ConstantWeights()
+"""Filters that are only transformed, not laid out otherwise."""
+
+
 class Weights:
     """The filter, transformed and laid out as the product likes it best, or as it is; as plan.Reordered."""
 
     def __init__(self, product: Reordered | None) -> None:
         self.primitive = self  # not None, as for a filter that may stay as it is
         self._product = product
-        self._constants = ConstantWeights()
+        self._constants = _TRANSFORMED if product is None or product.primitive is None else product.constants
 
     def laid_out(self, filter: np.ndarray) -> Buffer:
         points = transformed(filter)
