@@ -73,6 +73,13 @@ def beside() -> Iterator[None]:
                     sys.setswitchinterval(_before)
 
 
+def expect(count: int) -> None:
+    """So many more threads (or fewer) are about to begin such work: one that has only just been woken up would not be heard either."""
+    global hungry
+    with _lock:
+        hungry += count
+
+
 @contextlib.contextmanager
 def away() -> Iterator[None]:
     """Around what such work waits for without needing the interpreter."""

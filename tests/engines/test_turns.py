@@ -14,6 +14,7 @@ import pytest
 
 import penstock as tf
 from penstock.engines import turns
+from penstock.engines.xla import backend
 from penstock.graph import quiet_gc
 from penstock.graph.quiet_gc import paused
 
@@ -201,6 +202,23 @@ def test_nobody_makes_way_for_who_waits_or_rests(clocks, monkeypatch):
         with turns.resting():
             _work(clocks, own=turns.WORK, others=turns.WORK)
     assert seen == [0] and turns.hungry == 0
+
+
+def test_steps_make_way_for_work_that_has_not_begun():
+    """The thread has been woken up, and waits for the interpreter."""
+    compiler = backend._Compiler()
+    begun, leave = threading.Event(), threading.Event()
+    compiler.submit(lambda: (begun.set(), leave.wait(60)))
+    compiler.submit(begun.clear)
+    assert begun.wait(60)
+    assert turns.hungry == 2  # one is at work, one waits
+    leave.set()
+    deadline = time.monotonic() + 60
+    while compiler.pending and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert turns.hungry == 0 and not begun.is_set()
+    compiler.work.put(lambda: None)
+    compiler.is_closing = True
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from penstock.engines.onednn import crowd
-from penstock.engines.turns import beside, importing
+from penstock.engines.turns import beside, expect, importing
 from penstock.engines.xla import apart
 from penstock.ops.interrupts import Uninterrupted
 from penstock.ops.kernels.threads import is_deterministic as is_deterministic
@@ -209,6 +209,7 @@ class _Compiler:
             if self.is_closing:
                 return
             self.pending += 1
+            expect(1)
             self.work.put(function)
             if self.thread is None:
                 self.thread = threading.Thread(target=self._run, name="penstock-xla", daemon=True)
@@ -219,6 +220,7 @@ class _Compiler:
             function = self.work.get()
             if self.is_closing:
                 return
+            expect(-1)
             try:
                 with beside(), apart.in_process_of_its_own():
                     function()
