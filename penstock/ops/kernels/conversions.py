@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from penstock.ops import native
-from penstock.ops.kernels.numeric import HALF, NARROW, SINGLE
+from penstock.ops.kernels.numeric import HALF, NARROW, ROUNDED, SINGLE
 from penstock.ops.kernels.tiled import into_tiles
 from penstock.ops.native import BFLOAT16
 
@@ -15,16 +13,11 @@ _DOUBLE, _INT, _LONG = np.dtype(np.float64), np.dtype(np.int32), np.dtype(np.int
 _KINDS = frozenset("fiub")
 
 
-def _loop(compute: str, result: Any) -> native.Loop:
-    return native.Loop(lambda x: x, compute, result=result)
-
-
-_IN_SINGLE = {target: _loop("f32", target) for target in (HALF, BFLOAT16, SINGLE)}
-_IN_DOUBLE = {target: _loop("f64", target) for target in (SINGLE, _DOUBLE, _INT, _LONG)}
+_IN_DOUBLE = {target: native.Loop(lambda x: x, "f64", result=target) for target in (SINGLE, _DOUBLE, _INT, _LONG)}
 _LOOPS = {
-    **{(BFLOAT16, target): _IN_SINGLE[target] for target in (HALF, SINGLE)},
-    **{(HALF, target): _IN_SINGLE[target] for target in (BFLOAT16, SINGLE)},
-    **{(SINGLE, target): _IN_SINGLE[target] for target in (HALF, BFLOAT16)},
+    **{(BFLOAT16, target): ROUNDED[target] for target in (HALF, SINGLE)},
+    **{(HALF, target): ROUNDED[target] for target in (BFLOAT16, SINGLE)},
+    **{(SINGLE, target): ROUNDED[target] for target in (HALF, BFLOAT16)},
     **{(source, target): loop for source in (HALF, SINGLE, _DOUBLE) for target, loop in _IN_DOUBLE.items() if target != source and (source, target) != (HALF, SINGLE)},
 }
 """All of them round once, or not at all; whole numbers that do not fit are x86's smallest one."""

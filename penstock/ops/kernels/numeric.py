@@ -26,24 +26,25 @@ def narrow(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
     return to_half(x) if dtype == HALF else to_bfloat16(x) if dtype == BFLOAT16 else x.astype(dtype)
 
 
-_halves, _bfloats, _singles = (native.Loop(lambda x: x, "f32", result=result) for result in (HALF, BFLOAT16, SINGLE))
+ROUNDED = {dtype: native.Loop(lambda x: x, "f32", result=dtype) for dtype in (HALF, BFLOAT16, SINGLE)}
+"""Loops that make these types of others, by way of float32."""
 
 
 def to_half(x: np.ndarray) -> np.ndarray:
     """float32 rounded to half. NumPy does that one by one."""
-    found = _halves.run(x) if x.size >= native.SMALL else None
+    found = ROUNDED[HALF].run(x) if x.size >= native.SMALL else None
     return x.astype(HALF) if found is None else found
 
 
 def to_bfloat16(x: np.ndarray) -> np.ndarray:
     """float32 rounded to bfloat16."""
-    found = _bfloats.run(x) if x.size >= native.SMALL else None
+    found = ROUNDED[BFLOAT16].run(x) if x.size >= native.SMALL else None
     return x.astype(BFLOAT16) if found is None else found
 
 
 def to_single(x: np.ndarray) -> np.ndarray:
     """Half or bfloat16 as float32."""
-    found = _singles.run(x) if x.size >= native.SMALL and x.dtype in NARROW else None
+    found = ROUNDED[SINGLE].run(x) if x.size >= native.SMALL and x.dtype in NARROW else None
     return x.astype(SINGLE) if found is None else found
 
 
