@@ -5,7 +5,7 @@ run kernels too, the last one comes late every time: two threads on what is left
 that callers of kernels on several threads spend without computing (`record`) is summed up: until their turn comes, and in the kernel. Where one
 is too large a part, and for the second also no core is idle, kernels get fewer threads from then on: the next step of `ladder`. After a pause the step before it is tried again; the pause grows while that fails.
 
-`limit` is what holds now, 0 if nothing does. Plans are made for a number of threads, so whoever remembers a plan remembers the limit with it.
+A program may want fewer for its steps (`wish`). `limit` is what holds now, 0 if nothing does. Plans are made for a number of threads, so whoever remembers a plan remembers the limit with it.
 PENSTOCK_SHARE_CORES=0 switches it off, and so does TF_DETERMINISTIC_OPS=1: sums depend on the number of threads.
 """
 
@@ -26,6 +26,9 @@ MOST_IDLE = 0.25
 FIRST_PAUSE_NS, LONGEST_PAUSE_NS = 200_000_000, 3_200_000_000
 
 limit = 0
+calls = 0
+"""How many kernels have run on several threads."""
+_crowded = _wished = 0
 _budget = 0
 _wall = _waited = _cpu = 0
 _since: tuple[int, float] | None = None
@@ -53,9 +56,10 @@ def is_on() -> bool:
 def record(wall: int, waited: int, cpu: int, budget: int) -> None:
     """A kernel on several threads took `wall` ns, `waited` of them until its turn came, `cpu` of them computing in the calling thread;
     `budget` threads are there in all."""
-    global _wall, _waited, _cpu, _budget
+    global _wall, _waited, _cpu, _budget, calls
     # Threads may come between these lines; a window that is a little wrong does no harm.
     _budget = budget
+    calls += 1
     _wall += wall
     _waited += waited
     _cpu += cpu
@@ -72,7 +76,7 @@ def _judge(is_queue: bool, is_late: bool) -> None:
     is_far, _judged_at = now - _judged_at > FAR_NS, now
     if not (is_queue or is_late):
         _bad = 0
-        if not limit:
+        if not _crowded:
             _pause = FIRST_PAUSE_NS
         return
     _bad = 1 if is_far else _bad + 1
@@ -103,14 +107,26 @@ def idle_ns() -> float:
         return float("inf")
 
 
+def wish(number: int) -> None:
+    """From now on kernels shall have so many threads at most; 0: as many as there are."""
+    global _wished
+    _wished = number
+    _set_limit()
+
+
+def _set_limit() -> None:
+    global limit
+    limit = min(_crowded, _wished) or _crowded or _wished
+
+
 def look() -> None:
     """Called now and then while there is a limit: tries more threads when it is time for it."""
-    if limit and clock() >= _retry_at:
+    if _crowded and clock() >= _retry_at:
         _step(-1)
 
 
 def _step(direction: int) -> None:
-    global limit, _level, _pause, _retry_at, _wall, _waited, _cpu, _bad
+    global _crowded, _level, _pause, _retry_at, _wall, _waited, _cpu, _bad
     if not is_on():
         return
     steps = ladder(_budget)
@@ -120,12 +136,14 @@ def _step(direction: int) -> None:
         _pause = min(_pause * 2, LONGEST_PAUSE_NS)
     _level = level
     _wall = _waited = _cpu = _bad = 0
-    limit = 0 if level == 0 else steps[level]
+    _crowded = 0 if level == 0 else steps[level]
+    _set_limit()
 
 
 def reset() -> None:
     """Whatever was in the way is gone: all threads again."""
-    global limit, _level, _pause, _wall, _waited, _cpu, _on, _bad
-    limit = _level = _wall = _waited = _cpu = _bad = 0
+    global _crowded, _level, _pause, _wall, _waited, _cpu, _on, _bad
+    _crowded = _level = _wall = _waited = _cpu = _bad = 0
+    _set_limit()
     _pause = FIRST_PAUSE_NS
     _on = None

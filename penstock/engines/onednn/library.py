@@ -387,8 +387,13 @@ def _check(library: Library) -> None:
 
 def threads() -> int:
     """How many threads a primitive may use, as things are."""
-    number = _threads or _default_threads()
+    number = budget()
     return min(number, crowd.limit) if crowd.limit else number
+
+
+def budget() -> int:
+    """How many there are."""
+    return _threads or _default_threads()
 
 
 def _default_threads() -> int:

@@ -101,6 +101,11 @@ class Contests(dict[Any, Contest]):
         self.met: set[Any] = set()  # keys that came once
         self.waits = 0  # how often a program for many sizes was not begun because of another one
 
+    @property
+    def is_open(self) -> bool:
+        """Whether it is not known yet who computes something."""
+        return any(contest.choice is None for contest in list(self.values()))  # other threads may begin one
+
     def lost(self, form: Compiled) -> None:
         """Python computes from now on what this form was for."""
         for contest in self.values():

@@ -14,7 +14,7 @@ from __future__ import annotations
 from time import perf_counter_ns, process_time_ns
 
 MARGIN, MARGIN_MORE = 0.95, 0.9
-"""Part of the host's time that XLA may take to win."""
+"""Part of the host's time that XLA may take to win; the second one if it takes more of the CPUs."""
 MORE = 1.25
 """How many times the host's CPU time is more of the CPUs."""
 CLOSE, CLEAR = 2.0, 8.0
@@ -37,12 +37,13 @@ class Match:
     scores      of the last looks: XLA's time over what it may take, so that it wins with less than 1
     count       how many looks there were
     rest        steps until the next look; counted down by those who run them, so that 0 and less is never
+    margin      part of the host's time that XLA may take to win
     """
 
-    __slots__ = ("block", "count", "host", "rest", "scores", "turn", "xla")
+    __slots__ = ("block", "count", "host", "margin", "rest", "scores", "turn", "xla")
 
-    def __init__(self, block: int = 2) -> None:
-        self.block = block
+    def __init__(self, block: int = 2, margin: float = MARGIN) -> None:
+        self.block, self.margin = block, margin
         self.scores: list[float] = []
         self.count = self.rest = 0
         self.begin_look()
@@ -87,7 +88,7 @@ class Match:
         ratio = self.ratio(trials)
         pairs = self._pairs(trials)
         is_more = _middle([xla for _, (_, xla) in pairs]) > MORE * _middle([host for (_, host), _ in pairs])
-        self.scores = [*self.scores[1 - LOOKS :], ratio / (MARGIN_MORE if is_more else MARGIN)]
+        self.scores = [*self.scores[1 - LOOKS :], ratio / (MARGIN_MORE if is_more else self.margin)]
         if 1 / CLOSE < ratio < CLOSE:
             self.rest = RESTS[min(self.count, len(RESTS) - 1)]
         else:

@@ -36,6 +36,7 @@ from penstock.ops.context import DEAD, OpContext
 from penstock.ops.interrupts import Uninterrupted, is_from_handler
 from penstock.ops.kernels.threads import set_parallel_for
 from penstock.runtime.executor import pieces
+from penstock.runtime.executor.crew import Crew, crew_for
 from penstock.runtime.kernels import changes_state, read_ref, ref_inputs
 from penstock.runtime.quiet import enter, leave
 from penstock.runtime.story import as_op_error, explain
@@ -87,7 +88,7 @@ _NEVER = _Never()
 class CompiledProgram:
     """A partition as one generated function, or several joined ones: then `devices` are theirs."""
 
-    __slots__ = ("_is_for_kernels", "code", "devices", "final", "n_args", "stale", "watch", "writes")
+    __slots__ = ("_is_for_kernels", "code", "crew", "devices", "final", "n_args", "stale", "watch", "writes")
 
     def __init__(self, code: Code, n_args: int, devices: Sequence[Device] | None = None, nodes: Sequence[Any] = ()) -> None:
         self.code = code
@@ -97,6 +98,7 @@ class CompiledProgram:
         self.watch: HotWatch | None = None
         self.stale: Compiler | None = None
         self.final: Final | None = None
+        self.crew: Crew | None = None
         self._is_for_kernels = False
 
     @property
@@ -115,8 +117,10 @@ class CompiledProgram:
         ctx: Any = None
         if code.needs_ctx:
             ctx = OpContext(step, device) if self.devices is None else [OpContext(step, d) for d in self.devices]
-        watch, final = self.watch, self.final
-        start = 0 if watch is None and final is None and not turns.hungry else clock()
+        watch, final, crew = self.watch, self.final, self.crew
+        if crew is not None:
+            crew.enter()
+        start = 0 if watch is None and final is None and crew is None and not turns.hungry else clock()
         token = enter()
         try:
             if self.writes:
@@ -131,6 +135,12 @@ class CompiledProgram:
             raise told from told.__cause__
         finally:
             leave(token)
+            if crew is not None:
+                crew.leave()
+        if crew is not None and (final is None or not final.is_on):
+            crew.after(clock() - start)
+            if crew.is_over:
+                self.crew = None
         if final is not None:
             final.after(self, clock() - start)
         if turns.hungry and start:
@@ -320,6 +330,9 @@ class Compiler:
         if offload.programs:
             if self.program is not None and not offload.eager:
                 program.final = Final(self, self.program, program, offload.programs)
+                program.crew = self.program.crew
+                if program.crew is not None:
+                    program.crew.contests = [part.contests for part in offload.programs]
             self.program = program
             self.is_hot = True
 
@@ -354,6 +367,7 @@ class Compiler:
                 program.stale = self
             else:
                 program.watch = watch_for(self._second, self._xla, len(self._nodes), program.code.has_loops)
+                program.crew = crew_for(self._nodes)
             self.program = program
         except Unstructured as reason:
             self.reason = str(reason)

@@ -1,0 +1,101 @@
+"""How many threads the kernels of a program get: as many as make its steps quickest.
+
+What a second thread brings is not known in advance. Two cores that share a cache hand a matrix over in a microsecond or two; on a machine whose cores lie far apart (350 ns for a word and its
+answer, where a virtual machine's CPUs are on two chiplets) a training step of small layers took 1.2 to 1.6 times as long on two threads as on one. So programs of short steps whose kernels
+run on several threads are run with fewer now and then, in real steps, and stay with what was quicker (`engines.xla.match`). Whether others compute at the same time is another question, which
+`engines.onednn.crowd` asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from penstock.engines import turns
+from penstock.engines.onednn import crowd
+from penstock.engines.onednn import library as lib
+from penstock.engines.python.expressions import by_engine
+from penstock.engines.xla.match import RESTS, Match
+
+FIRST = 12
+"""Steps before the first look: plans are made, and memory is there."""
+LONG_NS = 3_000_000
+"""Steps that take longer have kernels that are worth their threads."""
+TRIALS, BLOCK = 8, 4
+"""Steps of either number that count in a look, and steps of one number in a row."""
+AS_QUICK = 1.0
+"""Fewer threads need not be quicker by any margin: they leave cores to others."""
+
+
+class Crew:
+    """The number of threads of a program's kernels, and the search for a better one.
+
+    levels     numbers of threads to choose from, the largest first
+    level      the one that holds, by its place
+    pair       the look compares levels[pair] and levels[pair + 1]
+    matches    one for each pair
+    rest       steps until the next look; 0 while one is under way
+    contests   of parts of the program that XLA may take over: while one is open there is no look
+    is_over    there is nothing to find out
+    """
+
+    __slots__ = ("_calls", "contests", "is_over", "level", "levels", "matches", "pair", "rest")
+
+    def __init__(self, budget: int) -> None:
+        self.levels = [budget]
+        while self.levels[-1] > 1:
+            self.levels.append(self.levels[-1] // 2)
+        self.level = self.pair = self._calls = 0
+        self.matches = [Match(BLOCK, AS_QUICK) for _ in self.levels[1:]]
+        self.rest = FIRST
+        self.contests: Sequence[Any] = ()
+        self.is_over = budget < 2
+
+    def enter(self) -> None:
+        """A step begins. Kernels of other programs that run meanwhile have as few threads, which does them no harm."""
+        level = self.level if self.rest else self.pair + self.matches[self.pair].is_xlas_turn
+        self._calls = crowd.calls
+        if level:
+            crowd.wish(self.levels[level])
+
+    def leave(self) -> None:
+        """It has ended."""
+        crowd.wish(0)
+
+    def after(self, ns: int) -> None:
+        """It has ended well, and took so long."""
+        if self.rest:
+            self.rest -= 1
+            if not self.rest:
+                self._begin(ns)
+            return
+        match = self.matches[self.pair]  # steps of other threads may end meanwhile; one more or less does no harm
+        match.note(match.is_xlas_turn, ns, 0)
+        if match.is_over(TRIALS):
+            self._decide(match)
+
+    def _begin(self, ns: int) -> None:
+        if not self.level and (ns > LONG_NS or crowd.calls == self._calls):  # that step had no kernel on several threads
+            self.is_over = True
+        elif not turns.is_idle() or any(contest.is_open for contest in self.contests):
+            self.rest = FIRST
+        else:
+            self.matches[self.pair].begin_look()
+
+    def _decide(self, match: Match) -> None:
+        fewer = match.is_won(TRIALS)
+        self.level = self.pair + fewer
+        self.rest = FIRST if fewer and match.count == 1 else match.rest or RESTS[-1]
+        last = len(self.matches) - 1
+        others = [p for p in (self.level, self.level - 1) if 0 <= p <= last and p != self.pair]
+        self.pair = others[0] if others else self.pair
+
+
+def crew_for(nodes: Sequence[Any]) -> Crew | None:
+    """The crew of a program of these nodes; None if it has no kernels on several threads, or ones that deserve them: convolutions do much with what they read,
+    and plans for another number of threads take long to make."""
+    names = [node.op.type for node in nodes if by_engine(node)]
+    if not names or any("Conv" in name for name in names) or not crowd.is_on():
+        return None
+    crew = Crew(lib.budget())
+    return None if crew.is_over else crew
