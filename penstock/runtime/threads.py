@@ -18,6 +18,7 @@ from functools import lru_cache
 from typing import Any
 
 from penstock import errors
+from penstock.ops.kernels import threads as of_kernels
 from penstock.runtime.quiet import silence_thread
 
 # -- how many ------------------------------------------------------------------------------------------------------
@@ -210,11 +211,13 @@ def limit_intra_op(number: int) -> None:
 def parallel_for(count: int, work: Callable[[int], Any]) -> None:
     """Calls work(0) ... work(count - 1) in any order, in this thread and in helpers; returns when all have returned. The first
     error ends the loop and is raised."""
-    helpers = min(count, _intra_op_limit or cpu_count()) - 1
+    wished = of_kernels.wished
+    helpers = min(count, _intra_op_limit or cpu_count(), wished or count) - 1
     if helpers <= 0:
         for i in range(count):
             work(i)
         return
+    of_kernels.loops += 1
     shared = _Shared(count, work)
     for _ in range(helpers):
         _intra_op.submit(shared.help)

@@ -162,3 +162,27 @@ def test_it_can_be_switched_off(monkeypatch, name, value):
     crowd.reset()
     node = SimpleNamespace(op=SimpleNamespace(type="MatMul"), fn=SimpleNamespace(engine="onednn"))
     assert crews.crew_for([node]) is None
+
+
+def test_loops_over_tiles_have_as_many_threads_as_the_program_wants(monkeypatch):
+    from penstock.runtime import threads
+
+    monkeypatch.setattr(threads, "_intra_op_limit", 2)
+    helped = []
+    monkeypatch.setattr(threads._intra_op, "submit", helped.append)
+    crowd.wish(1)
+    threads.parallel_for(4, lambda i: None)
+    assert not helped
+    crowd.wish(2)
+    threads.parallel_for(4, lambda i: None)
+    crowd.wish(0)
+    threads.parallel_for(4, lambda i: None)
+    assert len(helped) == 2
+
+
+def test_programs_on_small_arrays_have_no_crew():
+    with tf.Graph().as_default():
+        x, y = tf.placeholder(tf.float32, [300]), tf.placeholder(tf.float32, [300, 300])
+        small, large = (SimpleNamespace(op=op, fn=None) for op in ((x + x).op, (y + y).op))
+    assert crews.crew_for([small]) is None
+    assert crews.crew_for([small, large]) is not None or library.budget() < 2

@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 from time import perf_counter_ns as clock
 
+from penstock.ops.kernels import threads
 from penstock.ops.kernels.threads import is_deterministic
 
 WINDOW_NS, BAD_WINDOWS, LOOK_NS, FAR_NS = 10_000_000, 3, 60_000_000, 240_000_000
@@ -28,7 +29,7 @@ FIRST_PAUSE_NS, LONGEST_PAUSE_NS = 200_000_000, 3_200_000_000
 limit = 0
 calls = 0
 """How many kernels have run on several threads."""
-_crowded = _wished = 0
+_crowded = 0
 _budget = 0
 _wall = _waited = _cpu = 0
 _since: tuple[int, float] | None = None
@@ -109,14 +110,14 @@ def idle_ns() -> float:
 
 def wish(number: int) -> None:
     """From now on kernels shall have so many threads at most; 0: as many as there are."""
-    global _wished
-    _wished = number
+    threads.wished = number
     _set_limit()
 
 
 def _set_limit() -> None:
     global limit
-    limit = min(_crowded, _wished) or _crowded or _wished
+    wished = threads.wished
+    limit = min(_crowded, wished) or _crowded or wished
 
 
 def look() -> None:

@@ -18,6 +18,11 @@ def serial(count: int, work: Callable[[int], Any]) -> None:
         work(i)
 
 
+wished = 0
+"""How many threads the program at hand wants for its loops at most; 0: as many as there are."""
+loops = 0
+"""How many have run on several threads."""
+
 _parallel_for: Callable[[int, Callable[[int], Any]], None] = serial
 
 

@@ -1,9 +1,9 @@
 """How many threads the kernels of a program get: as many as make its steps quickest.
 
-What a second thread brings is not known in advance. Two cores that share a cache hand a matrix over in a microsecond or two; on a machine whose cores lie far apart (350 ns for a word and its
-answer, where a virtual machine's CPUs are on two chiplets) a training step of small layers took 1.2 to 1.6 times as long on two threads as on one. So programs of short steps whose kernels
-run on several threads are run with fewer now and then, in real steps, and stay with what was quicker (`engines.xla.match`). Whether others compute at the same time is another question, which
-`engines.onednn.crowd` asks.
+What a second thread brings is not known in advance. Two cores that share a cache hand a matrix over in a microsecond or two. Where a virtual machine's CPUs are on two chiplets, 350 ns for a
+word and its answer, a training step of small layers took 1.2 to 1.6 times as long on two threads as on one, and a copy of 4 MB 84 us instead of 60. So programs of short steps whose kernels
+run on several threads are run with fewer now and then, in real steps, and stay with what was quicker (`engines.xla.match`). Whether others compute at the same time is another question,
+which `engines.onednn.crowd` asks.
 """
 
 from __future__ import annotations
@@ -16,9 +16,13 @@ from penstock.engines.onednn import crowd
 from penstock.engines.onednn import library as lib
 from penstock.engines.python.expressions import by_engine
 from penstock.engines.xla.match import RESTS, Match
+from penstock.ops.kernels import threads
+from penstock.shapes import num_elements
 
 FIRST = 12
 """Steps before the first look: plans are made, and memory is there."""
+LARGE = 1 << 16
+"""Elements of arrays that are gone over by several threads."""
 LONG_NS = 3_000_000
 """Steps that take longer have kernels that are worth their threads."""
 TRIALS, BLOCK = 8, 4
@@ -54,7 +58,7 @@ class Crew:
     def enter(self) -> None:
         """A step begins. Kernels of other programs that run meanwhile have as few threads, which does them no harm."""
         level = self.level if self.rest else self.pair + self.matches[self.pair].is_xlas_turn
-        self._calls = crowd.calls
+        self._calls = crowd.calls + threads.loops
         if level:
             crowd.wish(self.levels[level])
 
@@ -75,7 +79,7 @@ class Crew:
             self._decide(match)
 
     def _begin(self, ns: int) -> None:
-        if not self.level and (ns > LONG_NS or crowd.calls == self._calls):  # that step had no kernel on several threads
+        if not self.level and (ns > LONG_NS or crowd.calls + threads.loops == self._calls):  # that step had no kernel on several threads
             self.is_over = True
         elif not turns.is_idle() or any(contest.is_open for contest in self.contests):
             self.rest = FIRST
@@ -92,10 +96,12 @@ class Crew:
 
 
 def crew_for(nodes: Sequence[Any]) -> Crew | None:
-    """The crew of a program of these nodes; None if it has no kernels on several threads, or ones that deserve them: convolutions do much with what they read,
+    """The crew of a program of these nodes; None if it can have no kernels on several threads, or has ones that deserve them: convolutions do much with what they read,
     and plans for another number of threads take long to make."""
-    names = [node.op.type for node in nodes if by_engine(node)]
-    if not names or any("Conv" in name for name in names) or not crowd.is_on():
+    by_engines = [node.op.type for node in nodes if by_engine(node)]
+    if any("Conv" in name for name in by_engines) or not crowd.is_on():
+        return None
+    if not by_engines and not any((num_elements(t.dims) or 0) >= LARGE for node in nodes for t in (*node.op.inputs, *node.op.outputs)):
         return None
     crew = Crew(lib.budget())
     return None if crew.is_over else crew
