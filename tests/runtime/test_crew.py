@@ -1,5 +1,6 @@
 """How many threads a program's kernels get is found out in its own steps."""
 
+import threading
 from types import SimpleNamespace
 
 import numpy as np
@@ -9,6 +10,7 @@ import penstock as tf
 from penstock.engines import onednn
 from penstock.engines.onednn import crowd, library
 from penstock.engines.xla import match
+from penstock.ops.kernels import threads as of_kernels
 from penstock.runtime.executor import crew as crews
 from penstock.runtime.executor.crew import LONG_NS, Crew
 
@@ -32,10 +34,9 @@ def steps(crew, count, times, calls=3):
     for i in range(count):
         if crew.is_over:
             break
-        crew.enter()
-        number = crowd.limit or crew.levels[0]
-        crowd.calls += calls if number > 1 else 0
-        crew.leave()
+        with crew:
+            number = crowd.limit or crew.levels[0]
+            crowd.calls += calls if number > 1 else 0
         crew.after(times[number] * 1000 + i % 3)
         seen.append(number)
     return seen
@@ -186,3 +187,32 @@ def test_programs_on_small_arrays_have_no_crew():
         small, large = (SimpleNamespace(op=op, fn=None) for op in ((x + x).op, (y + y).op))
     assert crews.crew_for([small]) is None
     assert crews.crew_for([small, large]) is not None or library.budget() < 2
+
+
+@needs_library
+def test_several_clients_share_a_program(monkeypatch):
+    """Looks begin and end while other steps are under way; nothing is lost, and no wish stays."""
+    before = library.threads()
+    onednn.set_threads(2)
+    monkeypatch.setenv("PENSTOCK_XLA", "0")
+    monkeypatch.setattr(match, "RESTS", (3, 3, 3))
+    try:
+        with tf.Graph().as_default(), tf.Session() as sess:
+            x = tf.placeholder(tf.float32, [128, 256])
+            y = tf.reduce_sum(tf.matmul(tf.matmul(x, tf.ones([256, 256])), tf.ones([256, 128])), 1)
+            data = np.random.RandomState(0).rand(128, 256).astype(np.float32)
+            expected, wrong = data.sum(1) * 256 * 128, []
+
+            def client():
+                for _ in range(150):
+                    if not np.allclose(sess.run(y, {x: data}), expected, rtol=1e-4):
+                        wrong.append(1)
+
+            threads = [threading.Thread(target=client) for _ in range(4)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+    finally:
+        onednn.set_threads(before)
+    assert not wrong and of_kernels.wished == 0

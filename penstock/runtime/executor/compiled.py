@@ -119,7 +119,7 @@ class CompiledProgram:
             ctx = OpContext(step, device) if self.devices is None else [OpContext(step, d) for d in self.devices]
         watch, final, crew = self.watch, self.final, self.crew
         if crew is not None:
-            crew.enter()
+            crew.__enter__()
         start = 0 if watch is None and final is None and crew is None and not turns.hungry else clock()
         token = enter()
         try:
@@ -136,7 +136,7 @@ class CompiledProgram:
         finally:
             leave(token)
             if crew is not None:
-                crew.leave()
+                crew.__exit__()
         if crew is not None and (final is None or not final.is_on):
             crew.after(clock() - start)
             if crew.is_over:
@@ -482,7 +482,7 @@ def watch_for(write: Callable[[Any], None], wish: str | None, n_nodes: int, has_
 class RegionKernel:
     """The kernel of a `_Region` node: `kernel(ctx, *inputs)` gives the list of its outputs."""
 
-    __slots__ = ("__weakref__", "_body", "_nodes", "_offload", "_watch", "code")
+    __slots__ = ("__weakref__", "_body", "_crew", "_nodes", "_offload", "_watch", "code")
 
     def __init__(self, nodes: Sequence[NodePlan], body: Any, offload: Any = None, xla: str | None = None) -> None:
         prepare(nodes)
@@ -491,6 +491,7 @@ class RegionKernel:
         self._offload = offload
         self.code = self._generated(offload)
         self._watch = None if offload is not None else watch_for(self._second, xla, len(nodes), self.code.has_loops)
+        self._crew = None if offload is not None else crew_for(nodes)
 
     def _generated(self, offload: Any) -> Code:
         return generate(self._nodes, "region", read_ref, self._body.inputs, self._body.outputs, offload)
@@ -499,22 +500,31 @@ class RegionKernel:
         code = self._generated(offload)
         if offload.programs:
             self.code = code
+            if self._crew is not None:
+                self._crew.contests = [part.contests for part in offload.programs]
 
     def __call__(self, ctx: OpContext, *inputs: Any) -> tuple:
-        watch = self._watch
+        watch, crew = self._watch, self._crew
         code = self.code
         stop = ctx.cancellation if code.has_loops else _NEVER
-        if watch is not None:
-            start = clock()
+        if watch is None and crew is None:
             results = code.run(ctx, inputs, stop)
-            if watch.is_hot(clock() - start, inputs):
-                self._watch = None
-                watch.begin()
+            if self._offload is not None and self._offload.is_stale:
+                self._offload.is_stale = False
+                self.code = self._generated(self._offload)
             return results
-        results = code.run(ctx, inputs, stop)
-        if self._offload is not None and self._offload.is_stale:
-            self._offload.is_stale = False
-            self.code = self._generated(self._offload)
+        start = clock()
+        if crew is None:
+            results = code.run(ctx, inputs, stop)
+        else:
+            with crew:
+                results = code.run(ctx, inputs, stop)
+            crew.after(clock() - start)
+            if crew.is_over:
+                self._crew = None
+        if watch is not None and watch.is_hot(clock() - start, inputs):
+            self._watch = None
+            watch.begin()
         return results
 
     def blame(self, error: BaseException) -> tuple[BaseException, Operation, list[Any], tuple[str, int] | None] | None:

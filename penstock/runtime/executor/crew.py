@@ -8,6 +8,7 @@ which `engines.onednn.crowd` asks.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -32,7 +33,7 @@ AS_QUICK = 1.0
 
 
 class Crew:
-    """The number of threads of a program's kernels, and the search for a better one.
+    """The number of threads of a program's kernels, and the search for a better one. `with crew:` is around each of its steps.
 
     levels     numbers of threads to choose from, the largest first
     level      the one that holds, by its place
@@ -43,7 +44,7 @@ class Crew:
     is_over    there is nothing to find out
     """
 
-    __slots__ = ("_calls", "contests", "is_over", "level", "levels", "matches", "pair", "rest")
+    __slots__ = ("_calls", "_lock", "contests", "is_over", "level", "levels", "matches", "pair", "rest")
 
     def __init__(self, budget: int) -> None:
         self.levels = [budget]
@@ -53,27 +54,35 @@ class Crew:
         self.matches = [Match(BLOCK, AS_QUICK) for _ in self.levels[1:]]
         self.rest = FIRST
         self.contests: Sequence[Any] = ()
+        self._lock = threading.Lock()
         self.is_over = budget < 2
 
-    def enter(self) -> None:
+    def __enter__(self) -> None:
         """A step begins. Kernels of other programs that run meanwhile have as few threads, which does them no harm."""
         level = self.level if self.rest else self.pair + self.matches[self.pair].is_xlas_turn
         self._calls = crowd.calls + threads.loops
         if level:
             crowd.wish(self.levels[level])
 
-    def leave(self) -> None:
+    def __exit__(self, *exc_info: object) -> None:
         """It has ended."""
         crowd.wish(0)
 
     def after(self, ns: int) -> None:
         """It has ended well, and took so long."""
+        if self._lock.acquire(blocking=False):  # a step that ends at the same moment as another one need not count
+            try:
+                self._count(ns)
+            finally:
+                self._lock.release()
+
+    def _count(self, ns: int) -> None:
         if self.rest:
             self.rest -= 1
             if not self.rest:
                 self._begin(ns)
             return
-        match = self.matches[self.pair]  # steps of other threads may end meanwhile; one more or less does no harm
+        match = self.matches[self.pair]
         match.note(match.is_xlas_turn, ns, 0)
         if match.is_over(TRIALS):
             self._decide(match)
