@@ -120,7 +120,7 @@ def _trained(monkeypatch, is_won):
     monkeypatch.setattr(library.Library, "run", spy)
     monkeypatch.setattr(match.Match, "is_won", lambda self, trials: setattr(self, "count", self.count + 1) or is_won)
     with tf.Graph().as_default(), tf.Session() as sess:
-        x, labels = tf.placeholder(tf.float32, [None, 256]), tf.placeholder(tf.int32, [None])
+        x, labels = tf.placeholder(tf.float32, [128, 256]), tf.placeholder(tf.int32, [128])
         rng = np.random.RandomState(0)
         w = tf.Variable(rng.randn(256, 256).astype(np.float32) * 0.05)
         v = tf.Variable(rng.randn(256, 10).astype(np.float32) * 0.05)
