@@ -17,6 +17,9 @@ LAZY: dict[str, str] = {
         io.gfile.copy io.gfile.exists io.gfile.get_registered_schemes io.gfile.glob io.gfile.isdir io.gfile.join
         io.gfile.listdir io.gfile.makedirs io.gfile.mkdir io.gfile.remove io.gfile.rename io.gfile.rmtree io.gfile.stat
         io.gfile.walk""",
+    "gpus": """
+        test.gpu_device_name test.is_gpu_available test.is_built_with_cuda test.is_built_with_gpu_support test.is_built_with_rocm
+        test.is_built_with_xla""",
     "image.boxes": """
         image.crop_and_resize image.extract_patches image.draw_bounding_boxes image.non_max_suppression
         image.non_max_suppression_with_scores image.non_max_suppression_overlaps image.non_max_suppression_padded

@@ -11,6 +11,7 @@ import penstock as tf
 
 pytest.importorskip("jax")
 
+from penstock.api import gpus
 from penstock.engines.xla import backend
 from penstock.engines.xla.device import DeviceProgram
 
@@ -42,6 +43,18 @@ def test_the_gpu_is_listed():
     assert rows[GPU] == "GPU"
     with tf.Session(config=tf.ConfigProto(device_count={"GPU": 0})) as sess:
         assert [d.device_type for d in sess.list_devices()] == ["CPU"]
+
+
+def test_programs_can_ask_for_gpus(monkeypatch):
+    assert tf.test.gpu_device_name() == "/device:GPU:0"
+    assert tf.test.is_gpu_available() and tf.test.is_gpu_available(cuda_only=True) and tf.test.is_built_with_xla()
+    first = gpus._gpus()[0].jax_device
+    capability = getattr(first, "compute_capability", None)
+    assert tf.test.is_gpu_available(min_cuda_compute_capability=(3, 5)) == (capability is not None)
+    assert not tf.test.is_gpu_available(min_cuda_compute_capability=(99, 0))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.delenv("PENSTOCK_GPU_PLATFORM", raising=False)
+    assert tf.test.gpu_device_name() == "" and not tf.test.is_gpu_available()
 
 
 def test_ops_with_rules_go_there_and_others_stay(host_calls):
