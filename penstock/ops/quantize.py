@@ -263,12 +263,12 @@ def quantize_and_dequantize(x: Any, low: Any, high: Any, *, given: bool, signed:
     options: dict[str, Any] = dict(given=given, signed=signed, bits=bits, narrow=narrow, mode=mode)
     # Half precision computes in single.
     wide = np.float32 if x.dtype.itemsize < 4 else x.dtype.type
-    work, low, high = x.astype(wide), np.asarray(low).astype(wide), np.asarray(high).astype(wide)
+    work, low, high = x.astype(wide, copy=False), np.asarray(low).astype(wide), np.asarray(high).astype(wide)
     if axis == -1:
         if given and (low.ndim or high.ndim):
             bad = low if low.ndim else high
             raise InvalidArgumentError(f"If axis is -1, input_min and input_max must be scalars, got shape {format_dims(bad.shape)}")
-        return _one_range(work, low[()], high[()], **options).astype(x.dtype)
+        return _one_range(work, low[()], high[()], **options).astype(x.dtype, copy=False)
     if not -1 <= axis < x.ndim:
         raise InvalidArgumentError(f"Axis requested is larger than input dimensions. Axis: {axis} Input Dimensions: {x.ndim}")
     depth = x.shape[axis]
@@ -276,7 +276,7 @@ def quantize_and_dequantize(x: Any, low: Any, high: Any, *, given: bool, signed:
         raise InvalidArgumentError(f"input_min and input_max must be vectors of length {depth}")
     slices = np.moveaxis(work, axis, 0)
     parts = [_one_range(s, low[i] if given else None, high[i] if given else None, **options) for i, s in enumerate(slices)]
-    return np.moveaxis(np.stack(parts), 0, axis).astype(x.dtype)
+    return np.moveaxis(np.stack(parts), 0, axis).astype(x.dtype, copy=False)
 
 
 def v1_kernel(x: Any, *, signed_input: bool, num_bits: int, range_given: bool, input_min: float, input_max: float) -> np.ndarray:
