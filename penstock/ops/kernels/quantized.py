@@ -259,7 +259,7 @@ def dequantize(x: Any, min_range: Any, max_range: Any, *, mode: bytes, narrow_ra
     elif mode == b"SCALED":
         bottom, top = _F(first + narrow_range), _F(last)
         scale = high / top if first == 0 else np.maximum(low / bottom, high / top)
-        output = _FROM_SCALED.run(x, scale) if axis == -1 else None
+        output = _FROM_SCALED.run(x, (scale[0],)) if axis == -1 else None
         if output is None:
             output = x.astype(_F) * _along(scale, axis, x.ndim)
     else:
