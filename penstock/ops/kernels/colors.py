@@ -150,13 +150,15 @@ def adjust_contrast(images: Any, factor: Any) -> np.ndarray:
     scale, period = np.asarray(factor, wide.dtype), depth // math.gcd(depth, 16)
     run = planes.by_row(_apart, period, 1) if wide.dtype == np.float32 and period <= _LONGEST_PERIOD else None
 
+    channels = np.arange(16 * period if run is not None else width * depth) % depth
+
     def work(first: int, end: int) -> None:
         # Rows are long and quick to compute with; only their sums are taken apart into channels.
         columns = np.add.reduce(rows[first:end, :_ROWS], 1).astype(np.float64)
         for start in range(_ROWS, height, _ROWS):
             columns += np.add.reduce(rows[first:end, start : start + _ROWS], 1)
-        means = (columns.reshape(-1, width, depth).sum(1) / (height * width)).astype(wide.dtype)
-        patterns = np.tile(means, 16 * period // depth if run is not None else width)
+        means = (np.add.reduce(columns.reshape(-1, width, depth), 1) / (height * width)).astype(wide.dtype)
+        patterns = means.take(channels, 1)
         for i, pattern in zip(range(first, end), patterns):
             if run is not None:
                 run(rows[i].reshape(-1), pattern, result[i].reshape(-1), scale)
