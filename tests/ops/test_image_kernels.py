@@ -331,3 +331,28 @@ def test_the_best_boxes_of_many_classes_in_machine_code(kinds, monkeypatch):
     for one, other in zip(found, boxes.combined_non_max_suppression(where, scores, *settings, pad_per_class=False, clip_boxes=False), strict=True):
         np.testing.assert_array_equal(one, other)
     assert (found[3] > 30).all()
+
+
+@pytest.mark.parametrize("shape", [(2, 11, 7, 3), (1, 1, 1, 4), (3, 2, 30, 1), (0, 4, 4, 3)])
+@np.errstate(invalid="ignore")
+def test_outlines_are_those_of_every_pixel(shape):
+    n, height, width, _ = shape
+    random = np.random.default_rng(n)
+    images = np.asfortranarray(random.random(shape).astype(np.float32))
+    where = (random.random((n, 25, 4)) * 2 - 0.5).astype(np.float32)
+    where[:, ::2] = np.sort(where[:, ::2].reshape(n, 13, 2, 2), 2).reshape(n, 13, 4)
+    where[:, 1:3, 2], where[:, 3, 1], where[:, 4, 3], where[:, 5] = np.inf, -np.inf, np.nan, [0, 0, 1, 1]
+    where[:, 6] = [-1e30, 0.1, 1e30, 0.9]
+    palette = random.random((7, shape[3])).astype(np.float32)
+    expected = images.copy()
+    for image, boxes_of_image in zip(expected, where, strict=True):
+        for index, box in enumerate(boxes_of_image):
+            scaled = [float(np.float32(v) * np.float32(size - 1)) for v, size in zip(box, (height, width, height, width), strict=True)]
+            top, left, bottom, right = (int(v) if np.isfinite(v) else -1 for v in scaled)
+            if top > bottom or left > right:
+                continue
+            for y in range(max(top, 0), min(bottom, height - 1) + 1):
+                for x in range(max(left, 0), min(right, width - 1) + 1):
+                    if y in (top, bottom) or x in (left, right):
+                        image[y, x] = palette[index % 7]
+    np.testing.assert_array_equal(drawing.draw_bounding_boxes_v2(images, where, palette), expected)
