@@ -10,7 +10,7 @@ import numpy as np
 from penstock.errors import InvalidArgumentError
 from penstock.graph.ir import Dims
 from penstock.ops.declare import NOT_DIFFERENTIABLE, op, same_as, with_rank
-from penstock.ops.native.numbered import NumberedLoop
+from penstock.ops.native.numbered import ChanneledLoop, NumberedLoop
 from penstock.ops.native.vectors import Vec
 from penstock.ops.samples import arr, empty, normal
 from penstock.shapes import format_dims, merge_dim
@@ -45,10 +45,12 @@ def fake_quantised(x: Any, low: Any, high: Any, num_bits: int, narrow_range: boo
     inverse = _F((1 << num_bits) - 1 - narrow_range) / (high - low)
     zero = np.floor(-start * inverse + _F(0.5))
     by = step if divides else inverse
-    if not np.ndim(start):
+    if np.ndim(start):
+        result = None if nothing.any() or divides else _FAKE_CHANNELS.run(x, (start, stop, by, zero, step))
+    else:
         result = (_FAKE_DIVIDED if divides else _FAKE).run(x, (start, stop, by, zero, step))
-        if result is not None:
-            return result
+    if result is not None:
+        return result
     away = np.maximum(np.minimum(x, stop), start) - start
     result = np.floor((away / by if divides else away * by) - zero + _F(0.5)) * step
     return np.where(nothing, _F(0), result).astype(_F)
@@ -72,7 +74,7 @@ def _fake_divided(x: Vec, start: Vec, stop: Vec, by: Vec, zero: Vec, step: Vec) 
     return np.floor((clamped - start) / by - zero + 0.5) * step
 
 
-_FAKE, _FAKE_DIVIDED = NumberedLoop(_fake, 5), NumberedLoop(_fake_divided, 5)
+_FAKE, _FAKE_DIVIDED, _FAKE_CHANNELS = NumberedLoop(_fake, 5), NumberedLoop(_fake_divided, 5), ChanneledLoop(_fake, 5)
 
 
 def _gradient(dy: Any, x: Any, low: Any, high: Any, num_bits: int, narrow_range: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
