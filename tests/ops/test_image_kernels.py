@@ -356,3 +356,19 @@ def test_outlines_are_those_of_every_pixel(shape):
                     if y in (top, bottom) or x in (left, right):
                         image[y, x] = palette[index % 7]
     np.testing.assert_array_equal(drawing.draw_bounding_boxes_v2(images, where, palette), expected)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_crops_of_nearest_pixels(seed):
+    random = np.random.default_rng(seed)
+    height, width, depth = random.integers(1, 9, 3)
+    images = random.random((3, height, width, depth)).astype(np.float32)
+    where, which, size = (random.random((9, 4)) * 1.5 - 0.25).astype(np.float32), random.integers(0, 3, 9).astype(np.int32), random.integers(1, 7, 2).astype(np.int32)
+    where[:2] = [[0, 0, 1, 1], [1, 1, 0, 0]]
+    part = slice(0, 1 if seed % 2 else 9)  # all inside, or not
+    found = boxes.crop_and_resize(images, where[part], which[part], size, method=b"nearest", extrapolation_value=-7.0)
+    for crop, (top, left, bottom, right), image in zip(found, where[part], images[which[part]], strict=True):
+        for y, z in np.ndindex(*size):
+            at = [boxes._positions(*ends, n, whole)[i] for *ends, i, n, whole in ((top, bottom, y, size[0], height), (left, right, z, size[1], width))]
+            is_inside = 0 <= at[0] <= height - 1 and 0 <= at[1] <= width - 1
+            np.testing.assert_array_equal(crop[y, z], image[tuple(int(np.floor(v + np.float32(0.5))) for v in at)] if is_inside else -7)
