@@ -50,7 +50,7 @@ def mix(rows: np.ndarray, out: np.ndarray) -> None:
     line = width * depth * 4
 
     def run(start: int, end: int) -> None:
-        function(end - start, rows.ctypes.data + start * 32, out.ctypes.data + start * line, width, depth * 4, depth % _LANES)
+        function(end - start, native.address_of(rows) + start * 32, native.address_of(out) + start * line, width, depth * 4, depth % _LANES)
 
     share_out(count, width * depth, run)
 
@@ -63,6 +63,14 @@ def mix_rows(addresses: np.ndarray, share: np.ndarray, columns: Any) -> np.ndarr
 def mix_columns(offsets: np.ndarray, share: np.ndarray) -> np.ndarray:
     """Records of columns: the offsets (..., 2) of the left and the right pixel in a row, in bytes, and the share of the latter."""
     return _fields(offsets[..., 0], offsets[..., 1], share)
+
+
+def mix_images(start: int, count: int, size: int, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    """Records of the rows of images of `size` bytes, the first of which lies at `start`. Those of the first image come from `mix_rows`, with zeros for addresses."""
+    base = np.zeros((count, 1, 4), np.int64)
+    base[..., :2] = np.arange(start, start + count * size, size).reshape(-1, 1, 1)
+    base[..., 3] = native.address_of(columns)
+    return base + rows
 
 
 def _length(rest: int) -> int:
