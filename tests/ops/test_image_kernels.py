@@ -295,6 +295,15 @@ def test_contrast_in_machine_code(depth, monkeypatch):
     np.testing.assert_allclose(found, (x - mean) * 1.3 + mean, 1e-5, 1e-5)
 
 
+@pytest.mark.parametrize("shape", [(8, 9, 70, 3), (1, 300, 700, 2), (3, 520, 200, 8), (9, 3, 99, 9), (6, 5, 200, 1)])
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_means_of_channels_are_added_in_numpys_order(shape, dtype, monkeypatch):
+    x = np.random.default_rng(0).standard_normal(shape).astype(dtype)
+    found = colors.adjust_contrast(x, np.float32(1.3))
+    monkeypatch.setattr(colors.folds, "can_fold", lambda *_: False)
+    np.testing.assert_array_equal(found, colors.adjust_contrast(x, np.float32(1.3)))
+
+
 def test_the_best_boxes_of_all_classes():
     where = np.array([[[[0, 0, 1, 1]], [[0, 0.1, 1, 1.1]], [[0, 2, 1, 3]]]], np.float32)
     scores = np.array([[[0.9, 0.1], [0.8, 0.7], [0.3, 0.6]]], np.float32)
