@@ -10,7 +10,7 @@ import numpy as np
 from penstock.errors import InvalidArgumentError
 from penstock.graph.ir import Dims
 from penstock.ops.declare import NOT_DIFFERENTIABLE, op, same_as, with_rank
-from penstock.ops.native.numbered import NumberedLoop
+from penstock.ops.native.numbered import ChanneledLoop, NumberedLoop
 from penstock.ops.native.vectors import Vec
 from penstock.ops.samples import arr, empty, normal
 from penstock.shapes import format_dims, merge_dim
@@ -45,10 +45,12 @@ def fake_quantised(x: Any, low: Any, high: Any, num_bits: int, narrow_range: boo
     inverse = _F((1 << num_bits) - 1 - narrow_range) / (high - low)
     zero = np.floor(-start * inverse + _F(0.5))
     by = step if divides else inverse
-    if not np.ndim(start):
+    if np.ndim(start):
+        result = None if nothing.any() or divides else _FAKE_CHANNELS.run(x, (start, stop, by, zero, step))
+    else:
         result = (_FAKE_DIVIDED if divides else _FAKE).run(x, (start, stop, by, zero, step))
-        if result is not None:
-            return result
+    if result is not None:
+        return result
     away = np.maximum(np.minimum(x, stop), start) - start
     result = np.floor((away / by if divides else away * by) - zero + _F(0.5)) * step
     return np.where(nothing, _F(0), result).astype(_F)
@@ -72,7 +74,7 @@ def _fake_divided(x: Vec, start: Vec, stop: Vec, by: Vec, zero: Vec, step: Vec) 
     return np.floor((clamped - start) / by - zero + 0.5) * step
 
 
-_FAKE, _FAKE_DIVIDED = NumberedLoop(_fake, 5), NumberedLoop(_fake_divided, 5)
+_FAKE, _FAKE_DIVIDED, _FAKE_CHANNELS = NumberedLoop(_fake, 5), NumberedLoop(_fake_divided, 5), ChanneledLoop(_fake, 5)
 
 
 def _gradient(dy: Any, x: Any, low: Any, high: Any, num_bits: int, narrow_range: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -263,12 +265,12 @@ def quantize_and_dequantize(x: Any, low: Any, high: Any, *, given: bool, signed:
     options: dict[str, Any] = dict(given=given, signed=signed, bits=bits, narrow=narrow, mode=mode)
     # Half precision computes in single.
     wide = np.float32 if x.dtype.itemsize < 4 else x.dtype.type
-    work, low, high = x.astype(wide), np.asarray(low).astype(wide), np.asarray(high).astype(wide)
+    work, low, high = x.astype(wide, copy=False), np.asarray(low).astype(wide), np.asarray(high).astype(wide)
     if axis == -1:
         if given and (low.ndim or high.ndim):
             bad = low if low.ndim else high
             raise InvalidArgumentError(f"If axis is -1, input_min and input_max must be scalars, got shape {format_dims(bad.shape)}")
-        return _one_range(work, low[()], high[()], **options).astype(x.dtype)
+        return _one_range(work, low[()], high[()], **options).astype(x.dtype, copy=False)
     if not -1 <= axis < x.ndim:
         raise InvalidArgumentError(f"Axis requested is larger than input dimensions. Axis: {axis} Input Dimensions: {x.ndim}")
     depth = x.shape[axis]
@@ -276,7 +278,7 @@ def quantize_and_dequantize(x: Any, low: Any, high: Any, *, given: bool, signed:
         raise InvalidArgumentError(f"input_min and input_max must be vectors of length {depth}")
     slices = np.moveaxis(work, axis, 0)
     parts = [_one_range(s, low[i] if given else None, high[i] if given else None, **options) for i, s in enumerate(slices)]
-    return np.moveaxis(np.stack(parts), 0, axis).astype(x.dtype)
+    return np.moveaxis(np.stack(parts), 0, axis).astype(x.dtype, copy=False)
 
 
 def v1_kernel(x: Any, *, signed_input: bool, num_bits: int, range_given: bool, input_min: float, input_max: float) -> np.ndarray:

@@ -295,6 +295,15 @@ def test_contrast_in_machine_code(depth, monkeypatch):
     np.testing.assert_allclose(found, (x - mean) * 1.3 + mean, 1e-5, 1e-5)
 
 
+@pytest.mark.parametrize("shape", [(8, 9, 70, 3), (1, 300, 700, 2), (3, 520, 200, 8), (9, 3, 99, 9), (6, 5, 200, 1)])
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+def test_means_of_channels_are_added_in_numpys_order(shape, dtype, monkeypatch):
+    x = np.random.default_rng(0).standard_normal(shape).astype(dtype)
+    found = colors.adjust_contrast(x, np.float32(1.3))
+    monkeypatch.setattr(colors.folds, "can_fold", lambda *_: False)
+    np.testing.assert_array_equal(found, colors.adjust_contrast(x, np.float32(1.3)))
+
+
 def test_the_best_boxes_of_all_classes():
     where = np.array([[[[0, 0, 1, 1]], [[0, 0.1, 1, 1.1]], [[0, 2, 1, 3]]]], np.float32)
     scores = np.array([[[0.9, 0.1], [0.8, 0.7], [0.3, 0.6]]], np.float32)
@@ -331,3 +340,44 @@ def test_the_best_boxes_of_many_classes_in_machine_code(kinds, monkeypatch):
     for one, other in zip(found, boxes.combined_non_max_suppression(where, scores, *settings, pad_per_class=False, clip_boxes=False), strict=True):
         np.testing.assert_array_equal(one, other)
     assert (found[3] > 30).all()
+
+
+@pytest.mark.parametrize("shape", [(2, 11, 7, 3), (1, 1, 1, 4), (3, 2, 30, 1), (0, 4, 4, 3)])
+@np.errstate(invalid="ignore")
+def test_outlines_are_those_of_every_pixel(shape):
+    n, height, width, _ = shape
+    random = np.random.default_rng(n)
+    images = np.asfortranarray(random.random(shape).astype(np.float32))
+    where = (random.random((n, 25, 4)) * 2 - 0.5).astype(np.float32)
+    where[:, ::2] = np.sort(where[:, ::2].reshape(n, 13, 2, 2), 2).reshape(n, 13, 4)
+    where[:, 1:3, 2], where[:, 3, 1], where[:, 4, 3], where[:, 5] = np.inf, -np.inf, np.nan, [0, 0, 1, 1]
+    where[:, 6] = [-1e30, 0.1, 1e30, 0.9]
+    palette = random.random((7, shape[3])).astype(np.float32)
+    expected = images.copy()
+    for image, boxes_of_image in zip(expected, where, strict=True):
+        for index, box in enumerate(boxes_of_image):
+            scaled = [float(np.float32(v) * np.float32(size - 1)) for v, size in zip(box, (height, width, height, width), strict=True)]
+            top, left, bottom, right = (int(v) if np.isfinite(v) else -1 for v in scaled)
+            if top > bottom or left > right:
+                continue
+            for y in range(max(top, 0), min(bottom, height - 1) + 1):
+                for x in range(max(left, 0), min(right, width - 1) + 1):
+                    if y in (top, bottom) or x in (left, right):
+                        image[y, x] = palette[index % 7]
+    np.testing.assert_array_equal(drawing.draw_bounding_boxes_v2(images, where, palette), expected)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_crops_of_nearest_pixels(seed):
+    random = np.random.default_rng(seed)
+    height, width, depth = random.integers(1, 9, 3)
+    images = random.random((3, height, width, depth)).astype(np.float32)
+    where, which, size = (random.random((9, 4)) * 1.5 - 0.25).astype(np.float32), random.integers(0, 3, 9).astype(np.int32), random.integers(1, 7, 2).astype(np.int32)
+    where[:2] = [[0, 0, 1, 1], [1, 1, 0, 0]]
+    part = slice(0, 1 if seed % 2 else 9)  # all inside, or not
+    found = boxes.crop_and_resize(images, where[part], which[part], size, method=b"nearest", extrapolation_value=-7.0)
+    for crop, (top, left, bottom, right), image in zip(found, where[part], images[which[part]], strict=True):
+        for y, z in np.ndindex(*size):
+            at = [boxes._positions(*ends, n, whole)[i] for *ends, i, n, whole in ((top, bottom, y, size[0], height), (left, right, z, size[1], width))]
+            is_inside = 0 <= at[0] <= height - 1 and 0 <= at[1] <= width - 1
+            np.testing.assert_array_equal(crop[y, z], image[tuple(int(np.floor(v + np.float32(0.5))) for v in at)] if is_inside else -7)

@@ -60,6 +60,10 @@ MANY = np.concatenate([np.random.RandomState(0).randn(5000).astype(np.float32) *
 @pytest.mark.parametrize("compute", [
     lambda: tf.fake_quant_with_min_max_args(MANY, min=-3, max=3.5), lambda: tf.fake_quant_with_min_max_vars(MANY, 0.0, 6.0, narrow_range=True),
     lambda: tf.fake_quant_with_min_max_vars(MANY, 0.0, 0.0),
+    *(lambda depth=depth, rows=rows: tf.fake_quant_with_min_max_vars_per_channel(np.resize(MANY, (rows, depth)), np.linspace(-5, -0.1, depth), np.linspace(0.2, 7, depth), narrow_range=bool(rows % 2))
+      for depth, rows in ((1, 5006), (3, 1671), (5, 400), (16, 300), (17, 311), (48, 40), (64, 5), (100, 3), (1000, 7), (64, 20000), (3, 300_001), (20001, 3))),
+    lambda: tf.fake_quant_with_min_max_vars_per_channel(np.resize(MANY, (300, 4)).T.copy().T, [-1.0, 0.0, -3.0, 0.0], [2.0, 0.0, 1.0, 5.0]),
+    lambda: tf.fake_quant_with_min_max_vars_per_channel(np.resize(MANY, (4, 3, 5, 30)), np.full(30, -1.0), np.r_[np.full(29, 2.0), 2e-41]),
     lambda: tf.quantization.quantize_and_dequantize_v2(MANY, -2.0, 3.0, range_given=True),
     lambda: tf.quantization.quantize_and_dequantize_v2(MANY, -2.0, 3.0, range_given=True, round_mode="HALF_UP", signed_input=False),
     lambda: tf.quantization.quantize_and_dequantize_v2(MANY[:5000], 0.0, 0.0, range_given=False),

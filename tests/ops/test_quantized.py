@@ -191,3 +191,48 @@ def test_quantised_summands_are_added_before_rounding():
     steps = np.full((1, 1, 1, 1), -10, np.int8)
     output, _, _ = convolved("QuantizedConv2DWithBiasSignedSumAndReluAndRequantize", summand=lambda: quantised(steps, tf.qint8), min_summand=-2.0, max_summand=1.0, **frozen)
     assert output.ravel().tolist() == [round((REAL - 10 * 2.0 / 127) / 0.02)]
+
+
+WHOLE = [tf.quint8, tf.qint8, tf.quint16, tf.qint16, tf.qint32]
+AWKWARD = np.float32([np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-42, -1e-42, 3e38, -3e38, 2**31, -(2**31), 0.5, -0.5, 1.5, 2.5, -2.5])
+
+
+def by_both(monkeypatch, compute):
+    """What machine code gives, which must be there, and what NumPy does."""
+    found = compute()
+    with monkeypatch.context() as patched:
+        patched.setenv("PENSTOCK_ENGINES", "numpy")
+        return found, compute()
+
+
+@pytest.mark.parametrize("kind", WHOLE)
+@pytest.mark.parametrize("mode", [b"MIN_COMBINED", b"MIN_FIRST", b"SCALED"])
+def test_machine_code_gives_numpys_steps(monkeypatch, kind, mode):
+    random = np.random.default_rng(0)
+    for size, low, high in ((64, -1, 1), (1001, -3, 3.5), (5000, 0, 200), (333, -0.1, 1e-3), (70, -1e30, 3e38), (70, 0.0, 0.0), (90, -2.0, np.nan)):
+        near = np.linspace(min(low, -1), 1 if high != high else max(high, 1), 257)  # many of them half way between two steps
+        x = np.concatenate([AWKWARD, near, random.normal(0, max(1e-3, abs(low)), size)]).astype(np.float32)[-max(size, 64) :]
+        for value in (x, np.repeat(x, 2)[::2], np.asfortranarray(np.stack([x[:64], x[-64:]]))):
+            for round_mode in (b"HALF_AWAY_FROM_ZERO", b"HALF_TO_EVEN") if mode == b"SCALED" else (b"HALF_AWAY_FROM_ZERO",):
+                def steps(value=value, low=low, high=high, round_mode=round_mode):
+                    return quantized.quantize_v2(value, np.float32(low), np.float32(high), T=kind, mode=mode, round_mode=round_mode, narrow_range=False, axis=-1, ensure_minimum_range=0.01)
+
+                with np.errstate(all="ignore"):
+                    for got, wanted in zip(*by_both(monkeypatch, steps), strict=True):
+                        assert got.dtype == wanted.dtype
+                        np.testing.assert_array_equal(got, wanted)
+
+
+@pytest.mark.parametrize("kind", WHOLE)
+@pytest.mark.parametrize("mode", [b"MIN_COMBINED", b"MIN_FIRST", b"SCALED"])
+def test_machine_code_gives_numpys_numbers(monkeypatch, kind, mode):
+    first, last = quantized.bounds(kind.np)
+    x = np.random.default_rng(1).integers(first, last, 1003, endpoint=True).astype(kind.np)
+    x[:2] = first, last
+    for value in (x, x[1:].reshape(2, -1).T, x[::3]):
+        for low, high in ((-1, 1), (0, 7), (-2, 1e9), (3, 3)):
+            def numbers(value=value, low=low, high=high):
+                return quantized.dequantize(value, np.float32(low), np.float32(high), mode=mode, narrow_range=False, axis=-1, dtype=quantized.dtypes.float32)
+
+            got, wanted = by_both(monkeypatch, numbers)
+            np.testing.assert_array_equal(got.view(np.int32), wanted.view(np.int32))

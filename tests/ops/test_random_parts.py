@@ -54,7 +54,8 @@ def test_fractional_pooling(overlapping):
 
 
 def test_borders_are_tensorflows():
-    assert fractional.borders(7, 5, PhiloxState(4, 2), False).tolist() == [0, 2, 4, 5, 6, 7]
+    gen = PhiloxState(4, 2)
+    assert fractional.borders(7, 5, lambda words: gen.reserve_words(words).words(words).tolist(), False).tolist() == [0, 2, 4, 5, 6, 7]
 
 
 def test_glimpses_of_the_border_are_noise_within_the_range():
@@ -68,3 +69,14 @@ def test_glimpses_of_the_border_are_noise_within_the_range():
         assert (glimpse >= 5).all() and (glimpse <= 9).all()
     zeros = glimpses.extract_glimpse(x, np.array([4, 4], np.int32), offsets, uniform_noise=False, noise=b"zero", **attrs)
     assert not zeros[1, :2].any()
+
+
+@pytest.mark.parametrize("size", [[0, 3], [3, 0], [20, 20]])
+def test_glimpses_of_any_size(size):
+    x = np.random.default_rng(0).uniform(5, 9, (2, 6, 8, 2)).astype(np.float32)
+    for offsets in ([[0, 0], [-1, -1]], [[100, 0], [0, -9]]):
+        for noise in (b"uniform", b"gaussian", b"zero"):
+            found = glimpses.extract_glimpse(x, np.int32(size), np.float32(offsets), centered=True, normalized=False, uniform_noise=noise == b"uniform", noise=noise)
+            assert found.shape == (2, *size, 2) and found.dtype == np.float32
+            if found.size and noise != b"zero":
+                assert x.min() <= found.min() and found.max() <= x.max() and not np.array_equal(found[0], found[1])

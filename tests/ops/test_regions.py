@@ -114,3 +114,15 @@ def test_pools_with_and_without_machine_code(dtype, padding, order, monkeypatch)
     for mine, numpys in zip(*results, strict=True):
         assert mine.dtype == numpys.dtype == dtype
         np.testing.assert_allclose(mine.astype(np.float64), numpys.astype(np.float64), rtol=2e-2 if dtype is ml_dtypes.bfloat16 else 2e-3, atol=1e-6)
+
+
+def test_borders_that_nobody_can_foretell():
+    options = dict(pooling_ratio=[1, 1.44, 1.73, 1], overlapping=False, deterministic=False, seed=0, seed2=0, state=types.SimpleNamespace())
+    for pseudo in (False, True):
+        found = set()
+        for _ in range(30):
+            _, rows, columns = fractional.fractional_max_pool(numbers((1, 40, 50, 1), np.float32), pseudo_random=pseudo, **options)
+            for borders, size in ((rows, 40), (columns, 50)):
+                assert borders.dtype == np.int64 and (borders[0], borders[-1]) == (0, size) and 1 <= np.diff(borders).min() <= np.diff(borders).max() <= 2 + pseudo
+            found.add(tuple(rows.tolist()))
+        assert len(found) > 1

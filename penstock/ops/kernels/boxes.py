@@ -59,10 +59,14 @@ def _check_grads(grads: Any, boxes: Any) -> None:
 def _neighbours(at: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """(inside, pixel before, pixel after, share of the one after)."""
     inside = (at >= 0) & (at <= size - 1)
-    safe = np.where(inside, at, 0)
-    low = np.floor(safe).astype(np.int64)
-    high = np.ceil(safe).astype(np.int64)
-    return inside, low, high, (safe - low).astype(np.float32)
+    return inside, *_sides(np.where(inside, at, 0))
+
+
+def _sides(at: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(pixel before, pixel after, share of the one after) of places inside an image."""
+    low = np.floor(at).astype(np.int64)
+    high = np.ceil(at).astype(np.int64)
+    return low, high, (at - low).astype(np.float32)
 
 
 def crop_and_resize(image: Any, boxes: Any, box_ind: Any, crop_size: Any, *, method: bytes, extrapolation_value: float) -> np.ndarray:
@@ -80,8 +84,10 @@ def crop_and_resize(image: Any, boxes: Any, box_ind: Any, crop_size: Any, *, met
     if not np.isfinite(boxes).all():
         raise InvalidArgumentError("Boxes contains at least one element that is not finite")
     ys, xs = _positions(boxes[:, 0], boxes[:, 2], height, image_height), _positions(boxes[:, 1], boxes[:, 3], width, image_width)
-    in_y, top, bottom, share_y = _neighbours(ys, image_height)
-    in_x, left, right, share_x = _neighbours(xs, image_width)
+    in_y, in_x = (ys >= 0) & (ys <= image_height - 1), (xs >= 0) & (xs <= image_width - 1)
+    is_inside = in_y.all() and in_x.all()
+    if not is_inside:
+        ys, xs = np.where(in_y, ys, 0), np.where(in_x, xs, 0)
     crops = np.empty((len(boxes), height, width * depth), np.float32)
     if crops.size:
         image = np.ascontiguousarray(image)
@@ -89,20 +95,21 @@ def crop_and_resize(image: Any, boxes: Any, box_ind: Any, crop_size: Any, *, met
         first = (box_ind.astype(np.int64) * image_height)[:, None]
         is_native = crops.size >= _NATIVE_FROM and pixels.available()
         if method == b"nearest":
-            rows, columns = first + np.floor(np.where(in_y, ys, 0) + 0.5).astype(np.int64), np.floor(np.where(in_x, xs, 0) + 0.5).astype(np.int64)
+            rows, columns = first + (ys + 0.5).astype(np.int64), (xs + 0.5).astype(np.int64)
             np.take(source, _flat(rows, columns, image_width), 0, crops.reshape(len(boxes), height, width, depth), "clip")
         else:
             mix = _mix if is_native else _blend
+            (top, bottom, share_y), (left, right, share_x) = _sides(ys), _sides(xs)
             mix(source, (first + top, first + bottom), (left, right), share_y, share_x, image_width, crops)
     crops = crops.reshape(len(boxes), height, width, depth)
-    if not (in_y.all() and in_x.all()):
+    if not is_inside:
         crops[~(in_y[:, :, None] & in_x[:, None, :])] = extrapolation_value
     return crops
 
 
 def _flat(rows: np.ndarray, columns: np.ndarray, width: int) -> np.ndarray:
     """The numbers of the pixels where rows (n, ..., h) of images meet columns (n, w): (n, ..., h, w)."""
-    return rows[..., None] * width + columns.reshape(len(columns), *(1,) * (rows.ndim - 1), columns.shape[1])
+    return (rows * width)[..., None] + columns.reshape(len(columns), *(1,) * (rows.ndim - 1), columns.shape[1])
 
 
 Sides = tuple[np.ndarray, np.ndarray]

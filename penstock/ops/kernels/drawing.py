@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from penstock.errors import InvalidArgumentError
+from penstock.ops import native
 from penstock.ops.kernels.threads import parallel_for
 from penstock.ops.native import pixels
 
@@ -41,45 +42,55 @@ def draw_bounding_boxes_v2(images: Any, boxes: Any, colors: Any) -> np.ndarray:
     colours = np.ascontiguousarray(palette[:, :depth].astype(images.dtype))
     scaled = np.asarray(boxes, np.float32) * np.array([height - 1, width - 1, height - 1, width - 1], np.float32)
     # Towards zero; NaN and infinities come before everything, as they do when C++ makes integers of them.
-    edges = np.where(np.isfinite(scaled), np.clip(scaled, -(1 << 30), 1 << 30), -1).astype(np.int64)
-    lines = _outlines(edges, height, width)
-    parallel_for(len(images), lambda i: np.copyto(result[i], images[i]))
-    if not lines.size:
+    edges = np.where(np.isfinite(scaled), np.minimum(np.maximum(scaled, -_FAR), _FAR), _BEFORE).astype(np.int64)
+    if images.size < _LARGE:
+        np.copyto(result, images)
+    else:
+        parallel_for(len(images), lambda i: np.copyto(result[i], images[i]))
+    if not edges.size or not result.size:
         return result
+    lines = _outlines(edges, height, width)
     if pixels.available():
         _draw(result, lines, colours)
         return result
     for image, image_lines in zip(result.reshape(len(images), height * width, depth), lines.tolist(), strict=True):
         for index, box in enumerate(image_lines):
-            for start, step, count in box:
+            for start, step, count, _ in (line for side in box for line in side):
                 if count:
                     image[start : start + (count - 1) * step + 1 : step] = colours[index % len(colours)]
     return result
 
 
+_FAR, _BEFORE = np.float32(1 << 30), np.float32(-1)
+_LARGE = 1 << 20
+"""Numbers whose copies are worth a thread."""
+
+
 def _outlines(edges: np.ndarray, height: int, width: int) -> np.ndarray:
-    """The lines around boxes (images, boxes, 4) in pixels: (images, boxes, line, (number of the first pixel, step, pixels))."""
-    top, left, bottom, right = np.moveaxis(edges, -1, 0)
-    is_seen = (top <= bottom) & (left <= right) & (top < height) & (bottom >= 0) & (left < width) & (right >= 0)
-    y0, y1, x0, x1 = np.maximum(top, 0), np.minimum(bottom, height - 1), np.maximum(left, 0), np.minimum(right, width - 1)
-    lines = np.zeros((*edges.shape, 3), np.int64)
-    across, down = np.where(is_seen, x1 - x0 + 1, 0), np.where(is_seen, y1 - y0 + 1, 0)
-    for i, (row, is_inside) in enumerate(((top, top >= 0), (bottom, bottom < height))):
-        lines[..., i, 0], lines[..., i, 1], lines[..., i, 2] = row * width + x0, 1, across * is_inside
-    for i, (column, is_inside) in enumerate(((left, left >= 0), (right, right < width)), 2):
-        lines[..., i, 0], lines[..., i, 1], lines[..., i, 2] = y0 * width + column, width, down * is_inside
+    """The lines around boxes (images, boxes, 4) in pixels: (images, boxes, along x or y, the lower or the higher one, (number of the first pixel, step, pixels, nothing))."""
+    low, high = edges[..., :2], edges[..., 2:]
+    steps = np.array([width, 1])
+    first, last = np.maximum(low, 0), np.minimum(high, np.array([height - 1, width - 1]))
+    lengths = np.maximum(last - first + 1, 0)
+    lines = np.empty((*edges.shape[:2], 2, 2, 4), np.int64)
+    starts = (first * steps)[..., ::-1]
+    lengths = lengths[..., ::-1] * (lengths > 0)
+    for i, (edge, kept) in enumerate(((low, first), (high, last))):
+        np.add(edge * steps, starts, out=lines[..., i, 0])
+        np.multiply(lengths, edge == kept, out=lines[..., i, 2])  # what is seen of an edge lies inside
+    lines[..., 1] = steps[::-1, None]
     return lines
 
 
 def _draw(images: np.ndarray, lines: np.ndarray, colours: np.ndarray) -> None:
-    """The lines of boxes, by a loop in machine code."""
+    """The lines of boxes, which become records for a loop in machine code."""
     pixel = images.shape[-1] * images.itemsize
-    records = np.empty((*lines.shape[:3], 4), np.int64)
-    first = images.ctypes.data + np.arange(len(images)) * images[0].nbytes
-    records[..., 0] = first[:, None, None] + lines[..., 0] * pixel
-    records[..., 1], records[..., 2] = lines[..., 1] * pixel, lines[..., 2]
-    records[..., 3] = (colours.ctypes.data + np.arange(lines.shape[1]) % len(colours) * pixel)[:, None]
-    pixels.draw_lines(records.reshape(-1, 4), pixel)
+    n, boxes = lines.shape[:2]
+    lines[..., :2] *= pixel
+    start, first = native.address_of(images), native.address_of(colours)
+    lines[..., 0] += np.arange(start, start + images.nbytes, images.strides[0]).reshape(n, 1, 1, 1)
+    lines[..., 3] = (np.arange(boxes) % len(colours) * pixel + first).reshape(boxes, 1, 1)
+    pixels.draw_lines(lines.reshape(-1, 4), pixel)
 
 
 def draw_bounding_boxes(images: Any, boxes: Any) -> np.ndarray:

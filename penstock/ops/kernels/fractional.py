@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -22,39 +24,49 @@ from penstock.ops.philox import PhiloxState, float64_of
 # -- borders ----------------------------------------------------------------------------------------------------------
 
 
-def _even_but_one(size: int, out: int, gen: PhiloxState) -> np.ndarray:
+Draw = Callable[[int], list[int]]
+"""Gives so many random words."""
+
+
+def _even_but_one(size: int, out: int, draw: Draw) -> list[int]:
     """Regions of two sizes, in random order."""
-    sizes = [size // out + (i < size % out) for i in range(out)]
-    words = gen.reserve_words(out).words(out).tolist()
+    least, longer = divmod(size, out)
+    sizes = [least + 1] * longer + [least] * (out - longer)
+    words = draw(out)
     for i in range(out - 1):
         other = i + words[i] % (out - i)
         sizes[i], sizes[other] = sizes[other], sizes[i]
-    return np.cumsum([0, *sizes])
+    return list(itertools.accumulate(sizes, initial=0))
 
 
-def _pseudo_random(size: int, out: int, gen: PhiloxState) -> np.ndarray:
+def _pseudo_random(size: int, out: int, draw: Draw) -> list[int]:
     """Borders at ceil(ratio * (i + u)) with one random u."""
     ratio, least = size / out, size // out
     most = min((least + 2) / ratio - 1, (size + 1 - least) / ratio - (out - 1))
-    words = gen.reserve_words(2).words(2)
-    u = float(float64_of(words[:1], words[1:])[0]) * most
-    return np.array([0, *(math.ceil(ratio * (i + u)) - 1 for i in range(1, out)), size])
+    first, second = np.array(draw(2), np.uint32)
+    u = float(float64_of(first, second)) * most
+    return [0, *(math.ceil(ratio * (i + u)) - 1 for i in range(1, out)), size]
 
 
-def borders(size: int, out: int, gen: PhiloxState, pseudo_random: bool) -> np.ndarray:
-    return (_pseudo_random if pseudo_random else _even_but_one)(size, out, gen)
+def borders(size: int, out: int, draw: Draw, pseudo_random: bool) -> np.ndarray:
+    return np.array((_pseudo_random if pseudo_random else _even_but_one)(size, out, draw), np.int64)
 
 
-def _generator(deterministic: bool, seed: int, seed2: int, state: Any) -> PhiloxState:
+def _draw(deterministic: bool, seed: int, seed2: int, state: Any) -> Draw:
     """The same borders in every step if `deterministic`."""
-    if not deterministic and (seed or seed2):
-        raise InvalidArgumentError("Both seed and seed2 should be 0 if deterministic is false.")
     if not deterministic:
-        return PhiloxState()
+        if seed or seed2:
+            raise InvalidArgumentError("Both seed and seed2 should be 0 if deterministic is false.")
+        return _unpredictable
     if not seed and not seed2:  # random ones, but the same for this node
-        kept = state.__dict__.setdefault("seeds", tuple(np.random.SeedSequence().generate_state(2).tolist()))
-        return PhiloxState(*kept)
-    return PhiloxState(seed, seed2)
+        seed, seed2 = state.__dict__.setdefault("seeds", tuple(np.random.SeedSequence().generate_state(2).tolist()))
+    gen = PhiloxState(seed, seed2)
+    return lambda words: gen.reserve_words(words).words(words).tolist()
+
+
+def _unpredictable(words: int) -> list[int]:
+    """From the system: nobody can tell these from those of a generator that begins anywhere, and a generator takes longer."""
+    return memoryview(os.urandom(4 * words)).cast("I").tolist()
 
 
 # -- regions ----------------------------------------------------------------------------------------------------------
@@ -66,9 +78,12 @@ class _Regions:
     def __init__(self, rows: np.ndarray, columns: np.ndarray, shape: Sequence[int], overlapping: bool) -> None:
         self._axes = []
         for borders, size in ((rows, shape[1]), (columns, shape[2])):
-            ends = np.minimum(borders[1:] + (1 if overlapping else 0), size)
-            self._axes.append((borders[:-1], ends - borders[:-1]))
-        self.counts = np.multiply.outer(self._axes[0][1], self._axes[1][1])[:, :, None]
+            starts, ends = borders[:-1], borders[1:]
+            self._axes.append((starts, (np.minimum(ends + 1, size) if overlapping else ends) - starts))
+
+    @cached_property
+    def counts(self) -> np.ndarray:
+        return np.multiply.outer(self._axes[0][1], self._axes[1][1])[:, :, None]
 
     @property
     def axes(self) -> tuple[Axis, Axis]:
@@ -91,7 +106,7 @@ class _Regions:
             yield (slice(None), *np.ix_(*having)), (slice(None), *np.ix_(*at))
 
 
-def _pool(x: Any, pooling_ratio: Sequence[float], pseudo_random: bool, overlapping: bool, gen: PhiloxState) -> tuple[np.ndarray, np.ndarray, _Regions, tuple[int, ...]]:
+def _pool(x: Any, pooling_ratio: Sequence[float], pseudo_random: bool, overlapping: bool, draw: Draw) -> tuple[np.ndarray, np.ndarray, _Regions, tuple[int, ...]]:
     """Borders of rows and columns, the regions between them, and the shape of the result."""
     if x.ndim != 4:
         raise InvalidArgumentError("tensor_in must be 4-dimensional")
@@ -103,7 +118,7 @@ def _pool(x: Any, pooling_ratio: Sequence[float], pseudo_random: bool, overlappi
     if pooling_ratio[0] != 1 or pooling_ratio[3] != 1:
         raise UnimplementedError("Fractional pooling is not yet supported on the batch nor channel dimension.")
     out = [math.floor(size / ratio) for size, ratio in zip(x.shape, pooling_ratio, strict=True)]
-    rows, columns = (borders(x.shape[axis], out[axis], gen, pseudo_random).astype(np.int64) for axis in (1, 2))
+    rows, columns = (borders(x.shape[axis], out[axis], draw, pseudo_random) for axis in (1, 2))
     return rows, columns, _Regions(rows, columns, x.shape, overlapping), (x.shape[0], out[1], out[2], x.shape[3])
 
 
@@ -113,8 +128,8 @@ def _number(ratio: float) -> str:
 
 def fractional_max_pool(value, *, pooling_ratio, pseudo_random, overlapping, deterministic, seed, seed2, state):
     """FractionalMaxPool: the largest value of each region, and the borders of rows and columns."""
-    gen = _generator(deterministic, seed, seed2, state)
-    rows, columns, regions, shape = _pool(value, pooling_ratio, pseudo_random, overlapping, gen)
+    draw = _draw(deterministic, seed, seed2, state)
+    rows, columns, regions, shape = _pool(value, pooling_ratio, pseudo_random, overlapping, draw)
     if native_regions.can_fold(value.dtype):
         return [native_regions.fold("max", np.ascontiguousarray(value), *regions.axes, lowest(value.dtype)), rows, columns]
     y = np.full(shape, lowest(value.dtype), value.dtype)
@@ -125,8 +140,8 @@ def fractional_max_pool(value, *, pooling_ratio, pseudo_random, overlapping, det
 
 def fractional_avg_pool(value, *, pooling_ratio, pseudo_random, overlapping, deterministic, seed, seed2, state):
     """FractionalAvgPool: the mean of each region, and the borders of rows and columns; for integers rounded towards zero."""
-    gen = _generator(deterministic, seed, seed2, state)
-    rows, columns, regions, shape = _pool(value, pooling_ratio, pseudo_random, overlapping, gen)
+    draw = _draw(deterministic, seed, seed2, state)
+    rows, columns, regions, shape = _pool(value, pooling_ratio, pseudo_random, overlapping, draw)
     if native_regions.can_fold(value.dtype):
         divisors = regions.counts[..., 0] if value.dtype.kind == "f" else None
         y = native_regions.fold("add", np.ascontiguousarray(value), *regions.axes, 0, divisors)

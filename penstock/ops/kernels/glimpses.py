@@ -50,24 +50,30 @@ def _check(input: Any, size: Any, offsets: Any, uniform_noise: bool, noise: byte
 
 def _windows(input: Any, size: Any, starts: np.ndarray, noise: bytes) -> np.ndarray:
     result = np.empty((len(input), *size.tolist(), input.shape[3]), np.float32)
+    random: np.random.Generator | None = None
     # Towards zero, as C++ makes integers.
     for image, glimpse, (top, left) in zip(input, result, np.trunc(starts).astype(np.int64).tolist(), strict=True):
         there = [slice(max(first, 0), max(min(first + n, whole), 0)) for first, n, whole in zip((top, left), glimpse.shape, image.shape, strict=False)]
         here = [slice(s.start - first, s.stop - first) for s, first in zip(there, (top, left), strict=True)]
         is_inside = all(s.start < s.stop for s in there)
         if not is_inside or image[tuple(there)].size < glimpse.size:
-            glimpse[...] = _noise(image, glimpse.shape, noise)
+            random = random or np.random.default_rng()
+            _fill_with_noise(glimpse, image, noise, random)
         if is_inside:
             glimpse[tuple(here)] = image[tuple(there)]
     return result
 
 
-def _noise(image: np.ndarray, shape: tuple[int, ...], kind: bytes) -> Any:
+def _fill_with_noise(glimpse: np.ndarray, image: np.ndarray, kind: bytes, random: np.random.Generator) -> None:
     """Zeros, or numbers within the range of the image's: evenly distributed, or with the mean and deviation of each channel."""
     if kind == b"zero" or not image.size:
-        return 0
-    random = np.random.default_rng()
+        glimpse[...] = 0
+        return
     if kind == b"gaussian":
-        numbers = random.standard_normal(shape, np.float32) * image.std((0, 1)) + image.mean((0, 1))
-        return np.clip(numbers, image.min((0, 1)), image.max((0, 1)))
-    return image.min() + random.random(shape, np.float32) * (image.max() - image.min())
+        numbers = random.standard_normal(glimpse.shape, np.float32) * image.std((0, 1)) + image.mean((0, 1))
+        np.clip(numbers, image.min((0, 1)), image.max((0, 1)), glimpse)
+        return
+    low = image.min()
+    random.random(out=glimpse, dtype=np.float32)
+    glimpse *= image.max() - low
+    glimpse += low

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import ml_dtypes
 import numpy as np
 
@@ -48,6 +50,7 @@ def to_single(x: np.ndarray) -> np.ndarray:
     return x.astype(SINGLE) if found is None else found
 
 
+@cache
 def lowest(dtype: np.dtype):
     """The smallest finite value of `dtype`."""
     if dtype.kind in "iu":

@@ -41,7 +41,7 @@ def steps_of(dtype: Any) -> int:
 def away(x: Any) -> Any:
     """Rounded, halves away from zero."""
     whole = np.trunc(x)
-    return whole + np.where(np.abs(x - whole) >= 0.5, np.copysign(x.dtype.type(1), x), x.dtype.type(0)).astype(x.dtype)
+    return whole + np.where(np.abs(x - whole) >= 0.5, np.copysign(x.dtype.type(1), x), x.dtype.type(0))
 
 
 def step_unclamped(value: Any, low: Any, high: Any, dtype: Any) -> Any:
@@ -82,8 +82,9 @@ def dequantised(x: Any, low: Any, high: Any) -> np.ndarray:
     """`to_real` in float32 arithmetic."""
     low, high = _F(low), _F(high)
     scale = _F(0) if low == high else _F(_D(high - low) / (steps_of(x.dtype) - 1.0))
-    start = low if low == high else away(low / scale) * scale
-    return (start - _F(bounds(x.dtype)[0]) * scale) + x.astype(_F) * scale
+    start = (low if low == high else away(low / scale) * scale) - _F(bounds(x.dtype)[0]) * scale
+    found = _FROM_FIRST.run(x, (start, scale))
+    return start + x.astype(_F) * scale if found is None else found
 
 
 def quantised(x: Any, low: Any, high: Any, dtype: Any) -> np.ndarray:
@@ -91,9 +92,13 @@ def quantised(x: Any, low: Any, high: Any, dtype: Any) -> np.ndarray:
     low, high = _F(low), _F(high)
     scale = _F(0) if low == high else _F((steps_of(dtype) - 1.0) / _D(high - low))
     first, last = bounds(dtype)
-    moved = away(np.asarray(x * scale)) - (away(low * scale) - _F(first))
+    start = away(low * scale) - _F(first)
     # 2**31 is no int32; the nearest float32 below it is.
     top = _F(last) if last < 1 << 24 else np.nextafter(_F(last), _F(0))
+    found = _run(_TO_FIRST, x, (scale, start, first, top), dtype)
+    if found is not None:
+        return found
+    moved = away(np.asarray(x * scale)) - start
     return np.minimum(np.maximum(moved, _F(first)), top).astype(np.int32).astype(dtype)
 
 
@@ -175,26 +180,46 @@ def quantize_v2(x: Any, min_range: Any, max_range: Any, *, T: DType, mode: bytes
         by_high = np.where(top * high > 0, top / high, _HUGE).astype(_F)
         scale = np.minimum(by_low, by_high)
         low, high = _flushed(bottom / scale), top / scale
-        lo, hi, by = (_along(v, axis, x.ndim) for v in (low, high, scale))
-        scaled = np.maximum(np.minimum(x, hi), lo) * by
-        whole = np.rint(scaled) if round_mode == b"HALF_TO_EVEN" else away(np.asarray(scaled))
-        output = _to_whole(whole, T.np)
+        output = _run(_SCALED[round_mode], x, (low[0], high[0], scale[0]), T.np) if axis == -1 else None
+        if output is None:
+            lo, hi, by = (_along(v, axis, x.ndim) for v in (low, high, scale))
+            scaled = np.maximum(np.minimum(x, hi), lo) * by
+            output = _to_whole(np.rint(scaled) if round_mode == b"HALF_TO_EVEN" else away(np.asarray(scaled)), T.np)
     elif mode == b"MIN_COMBINED":
         scale = (_D(last) - _D(first)) / (high - low).astype(_D)
         scale = scale.astype(_F)
-        lo, hi, by = (_along(v, axis, x.ndim) for v in (low, high, scale))
-        steps = _TO_STEPS.run(x, (lo[0], hi[0], by[0])) if axis == -1 and first == 0 else None
-        if steps is None:
-            moved = (np.maximum(np.minimum(x, hi), lo) - lo) * by
-            steps = away(moved - _F((last - first + 1) / 2)) if first < 0 else moved + _F(0.5)
-        output = _to_whole(steps, T.np)
+        half = _F((last - first + 1) / 2) if first < 0 else _F(-0.5)
+        output = _run(_COMBINED[first < 0], x, (low[0], high[0], scale[0], half), T.np) if axis == -1 else None
+        if output is None:
+            lo, hi, by = (_along(v, axis, x.ndim) for v in (low, high, scale))
+            steps = (np.maximum(np.minimum(x, hi), lo) - lo) * by - half
+            output = _to_whole(away(steps) if first < 0 else steps, T.np)
     else:
         output = quantised(x, low[0], high[0], T.np)
     return [np.reshape(output, x.shape), low.reshape(shape), high.reshape(shape)]
 
 
-_TO_STEPS = NumberedLoop(lambda x, low, high, scale: (low.op("max", high.op("min", x)) - low) * scale + 0.5, 3)  # in this order what is NaN stays so
-_FROM_STEPS = NumberedLoop(lambda x, half, scale, low: (x + half) * scale + low, 3)
+def _run(loop: NumberedLoop, x: Any, numbers: tuple[Any, ...], dtype: Any) -> np.ndarray | None:
+    """Machine code takes what is NaN for the end of a range for none."""
+    return None if any(n != n for n in numbers) else loop.run(x, numbers, dtype)
+
+
+def _kept(x: Any, low: Any, high: Any) -> Any:
+    return low.op("max", high.op("min", x))  # in this order what is NaN stays so
+
+
+_SCALED = {
+    b"HALF_TO_EVEN": NumberedLoop(lambda x, low, high, scale: np.rint(_kept(x, low, high) * scale), 3),
+    b"HALF_AWAY_FROM_ZERO": NumberedLoop(lambda x, low, high, scale: away(_kept(x, low, high) * scale), 3),
+}
+_COMBINED = (
+    NumberedLoop(lambda x, low, high, scale, half: (_kept(x, low, high) - low) * scale - half, 4),
+    NumberedLoop(lambda x, low, high, scale, half: away((_kept(x, low, high) - low) * scale - half), 4),
+)
+_TO_FIRST = NumberedLoop(lambda x, scale, start, first, top: top.op("min", first.op("max", away(x * scale) - start)), 4)
+_FROM_FIRST = NumberedLoop(lambda x, start, scale: start + x * scale, 2)
+_FROM_COMBINED = NumberedLoop(lambda x, half, scale, low: (x + half) * scale + low, 3)
+_FROM_SCALED = NumberedLoop(lambda x, scale: x * scale, 1)
 
 
 def _flushed(x: Any) -> Any:
@@ -228,13 +253,15 @@ def dequantize(x: Any, min_range: Any, max_range: Any, *, mode: bytes, narrow_ra
     if mode == b"MIN_COMBINED":
         scale = (high - low) / (_F(last) - _F(first))
         half = _F(0) if first == 0 else (_F(last) - _F(first) + _F(1)) / _F(2)
-        output = _FROM_STEPS.run(x.astype(_F), (half, scale[0], low[0])) if axis == -1 else None
+        output = _FROM_COMBINED.run(x, (half, scale[0], low[0])) if axis == -1 else None
         if output is None:
             output = (x.astype(_F) + half) * _along(scale, axis, x.ndim) + _along(low, axis, x.ndim)
     elif mode == b"SCALED":
         bottom, top = _F(first + narrow_range), _F(last)
         scale = high / top if first == 0 else np.maximum(low / bottom, high / top)
-        output = x.astype(_F) * _along(scale, axis, x.ndim)
+        output = _FROM_SCALED.run(x, (scale[0],)) if axis == -1 else None
+        if output is None:
+            output = x.astype(_F) * _along(scale, axis, x.ndim)
     else:
         output = dequantised(x, low[0], high[0])
     return np.reshape(output, x.shape).astype(dtype.np, copy=False)

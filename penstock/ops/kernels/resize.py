@@ -35,6 +35,7 @@ class _Taps:
 
     def __init__(self, at: np.ndarray, weight: np.ndarray, size: int) -> None:
         self.at, self.weight, self.size = at, weight, size
+        self._mixes: dict[tuple[bool, int], np.ndarray] = {}
 
     def __iter__(self) -> Iterator[np.ndarray]:
         return iter((self.at, self.weight))
@@ -53,6 +54,17 @@ class _Taps:
         at, weight = self.at[:, used], self.weight[:, used]
         return pixels.Sums(np.arange(len(at) + 1) * at.shape[1], at.ravel(), weight.ravel())
 
+    def mixes(self, step: int, of_rows: bool) -> np.ndarray:
+        """The table of linear taps for another loop, whose pixels, or rows, are so many bytes apart."""
+        found = self._mixes.get((of_rows, step))
+        if found is None:
+            offsets, share = self.at * step, self.weight[:, 1]
+            found = pixels.mix_rows(offsets, share, 0) if of_rows else pixels.mix_columns(offsets, share)
+            if len(self._mixes) >= _MOST_MIXES:
+                self._mixes.clear()
+            self._mixes[of_rows, step] = found
+        return found
+
     @cached_property
     def sums_back(self) -> pixels.Sums:
         """The transpose: which of the outputs each input is part of."""
@@ -63,6 +75,7 @@ class _Taps:
         return pixels.Sums(starts, order // self.at.shape[1], weight[order])
 
 
+_MOST_MIXES = 8
 _kept = lru_cache(maxsize=32)
 """Tables are kept: a program resizes to few sizes, again and again."""
 
@@ -231,11 +244,9 @@ def _mixed_linear(images: np.ndarray, rows: _Taps, columns: _Taps) -> np.ndarray
     x = np.ascontiguousarray(images, _F)
     batch, in_height, in_width, depth = x.shape
     out = np.empty((batch, len(rows.at), len(columns.at), depth), _F)
-    pixel = depth * x.itemsize
-    row = in_width * pixel
-    of_columns = pixels.mix_columns(columns.at * pixel, columns.weight[:, 1])
-    starts = x.ctypes.data + np.arange(batch)[:, None, None] * (in_height * row)
-    of_rows = pixels.mix_rows(starts + rows.at * row, rows.weight[:, 1], of_columns.ctypes.data)
+    row = in_width * depth * x.itemsize
+    of_columns = columns.mixes(depth * x.itemsize, False)
+    of_rows = pixels.mix_images(x.ctypes.data, batch, in_height * row, rows.mixes(row, True), of_columns)
     pixels.mix(of_rows, out.reshape(-1, len(columns.at), depth))
     return out
 

@@ -32,6 +32,8 @@ _BORDERS = frozenset(("if", "end", "loop", "unless", "again"))
 _ONES = np.ones(64, np.uint8)
 _COMMUTATIVE = frozenset(("add", "mul", "and", "or", "xor", "mul_low_halves"))
 _FUSED = frozenset(("madd", "msub", "nmadd"))
+_SHORT = {"u8": "u8", "i8": "u8", "u16": "u16", "i16": "u16"}
+"""Whole numbers below 32 bits, and what stores them: bits that do not fit are lost."""
 
 
 class Code:
@@ -320,6 +322,10 @@ class Code:
         elif stored == "f16" and type == "f64":
             self.asm.vector("f16_to_f32", register, memory, mask=_ACTIVE, zero=True, length=HALF)
             self.asm.vector("f32_to_f64", register, register)
+        elif stored in _SHORT:
+            self.asm.vector(f"{stored}_to_i32", register, memory, mask=_ACTIVE, zero=True)
+            if type == "f32":
+                self.asm.vector("i32_to_f32", register, register)
         else:
             self.asm.vector(f"{stored}_to_{type}", register, memory, mask=_ACTIVE, zero=True)
 
@@ -347,6 +353,9 @@ class Code:
         elif (value.type, stored) == ("f64", "i32"):
             self.asm.vector("f64_to_i32", register, source)
             self.asm.vector("store.i32", register, memory, mask=_ACTIVE, length=HALF)
+        elif value.type == "f32" and (stored == "i32" or stored in _SHORT):
+            self.asm.vector("f32_to_i32", register, source)
+            self.asm.vector("store.i32" if stored == "i32" else f"i32_to_{_SHORT[stored]}", register, memory, mask=_ACTIVE)
         elif value.type == "f64":
             self.asm.vector("f64_to_f32", register, source)
             if stored == "f16":

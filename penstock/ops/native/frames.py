@@ -12,7 +12,7 @@ from penstock.ops.native.assembler import Assembler
 _SAVED = ((0x53,), (0x55,), (0x41, 0x54), (0x41, 0x55))  # push rbx, rbp, r12, r13
 _RESTORED = ((0x41, 0x5D), (0x41, 0x5C), (0x5D,), (0x5B,))
 
-_PIECE = 1 << 15
+PIECE = 1 << 15
 """Numbers that are worth a thread."""
 
 
@@ -54,7 +54,7 @@ def placed(a: Assembler) -> int:
 
 def share_out(count: int, size: int, run: Callable[[int, int], None]) -> None:
     """run(start, end) for parts of `count` rows of `size` numbers, on several threads if there are many."""
-    pieces = min(8, count, count * size // _PIECE)
+    pieces = min(8, count, count * size // PIECE)
     if pieces < 2:
         run(0, count)
         return

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from penstock.ops.native import address_of
 from penstock.ops.native import assembler as asm
 from penstock.ops.native.assembler import R8, R9, R10, R11, R12, R13, RAX, RBP, RCX, RDI, RDX, RSI, Assembler, Mem
 from penstock.ops.native.frames import begun, ended, share_out
@@ -105,13 +106,13 @@ class Maxima(_Lists):
             return best, where
         items, _entries = self._table(depth)
         function = _find(depth // _LANES > 0, depth % _LANES, weights is not None)
-        weights_at = 0 if weights is None else weights.ctypes.data
+        weights_at = 0 if weights is None else address_of(weights)
+        items_at, x_at, best_at, where_at = map(address_of, (items, x, best, where))
 
         def run(image: int, first: int, some: int) -> None:
             skipped = (image * count + first) * depth * 4
-            block = np.array([depth * 4, where.ctypes.data + skipped, weights_at])
-            records = items.ctypes.data + first * 16
-            function(some, records, x.ctypes.data + image * x.strides[0], best.ctypes.data + skipped, block.ctypes.data, depth % _LANES)
+            block = np.array([depth * 4, where_at + skipped, weights_at])
+            function(some, items_at + first * 16, x_at + image * x.strides[0], best_at + skipped, address_of(block), depth % _LANES)
 
         self._each(len(x), depth, run)
         return best, where
@@ -184,12 +185,12 @@ class Windows(_Lists):
         depth = x.shape[-1]
         items, _entries = self._table(depth)
         function, distance = _spread(depth // _LANES > 0, depth % _LANES), np.full(1, near, np.float32)
+        items_at, x_at, y_at, dx_at, dy_at, near_at = map(address_of, (items, x, y, dx, dy, distance))
 
         def run(image: int, first: int, some: int) -> None:
-            skipped = image * x.strides[0] + first * depth * 4
-            block = np.array([depth * 4, *(a.ctypes.data + image * a.strides[0] for a in (y, dy)), distance.ctypes.data])
-            records = items.ctypes.data + first * 16
-            function(some, records, x.ctypes.data + skipped, dx.ctypes.data + skipped, block.ctypes.data, depth % _LANES)
+            skipped, window = image * x.strides[0] + first * depth * 4, image * y.strides[0]
+            block = np.array([depth * 4, y_at + window, dy_at + window, near_at])
+            function(some, items_at + first * 16, x_at + skipped, dx_at + skipped, address_of(block), depth % _LANES)
 
         self._each(len(x), depth, run)
         return dx

@@ -50,7 +50,7 @@ def mix(rows: np.ndarray, out: np.ndarray) -> None:
     line = width * depth * 4
 
     def run(start: int, end: int) -> None:
-        function(end - start, rows.ctypes.data + start * 32, out.ctypes.data + start * line, width, depth * 4, depth % _LANES)
+        function(end - start, native.address_of(rows) + start * 32, native.address_of(out) + start * line, width, depth * 4, depth % _LANES)
 
     share_out(count, width * depth, run)
 
@@ -63,6 +63,14 @@ def mix_rows(addresses: np.ndarray, share: np.ndarray, columns: Any) -> np.ndarr
 def mix_columns(offsets: np.ndarray, share: np.ndarray) -> np.ndarray:
     """Records of columns: the offsets (..., 2) of the left and the right pixel in a row, in bytes, and the share of the latter."""
     return _fields(offsets[..., 0], offsets[..., 1], share)
+
+
+def mix_images(start: int, count: int, size: int, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    """Records of the rows of images of `size` bytes, the first of which lies at `start`. Those of the first image come from `mix_rows`, with zeros for addresses."""
+    base = np.zeros((count, 1, 4), np.int64)
+    base[..., :2] = np.arange(start, start + count * size, size).reshape(-1, 1, 1)
+    base[..., 3] = native.address_of(columns)
+    return base + rows
 
 
 def _length(rest: int) -> int:
@@ -288,29 +296,42 @@ def _sums(has_whole: bool, rest: int) -> Any:
 
 
 def draw_lines(lines: np.ndarray, pixel: int) -> None:
-    """One line after the other: records (address of its first pixel, bytes to the next one, pixels, address of the colour); `pixel`: bytes of a colour."""
-    lines = np.ascontiguousarray(lines[lines[:, 2] > 0])
+    """One line after the other: records (address of its first pixel, bytes to the next one, pixels, address of the colour); `pixel`: bytes of a colour, up to 16."""
     if len(lines):
-        _lines()(len(lines), lines.ctypes.data, 0, 0, 0, pixel)
+        lines = np.ascontiguousarray(lines)
+        _lines(pixel)(len(lines), native.address_of(lines), 0, 0, 0, 0)
 
 
 @cache
-def _lines() -> Any:
-    """f(lines, their records, -, -, -, bytes of a pixel)"""
+def _lines(pixel: int) -> Any:
+    """f(lines, their records, -, -, -, -); a colour is in up to four registers, as masked stores take several times as long."""
     a = Assembler()
-    a.set_number(RAX, -1)
-    a.low_bits(RAX, R9)
-    a.mask_from(_TAIL, RAX)
-    line, pixel = range(2)
+    parts = []
+    for register in (RAX, RCX, R8, R9):
+        at = sum(size for _, _, size in parts)
+        if at < pixel:
+            parts.append((register, at, max(size for size in (8, 4, 2, 1) if size <= pixel - at)))
+    line, dot, done = range(3)
+
+    def move(opcode: int, register: int, base: int, offset: int, size: int) -> None:
+        if size == 2:
+            a.raw(0x66)
+        a.scalar(opcode - (size == 1), register, Mem(base, offset), wide=size == 8)
+
     a.label(line)
-    for register, field in ((R10, 0), (RDX, 8), (R11, 16), (RCX, 24)):
+    for register, field in ((R10, 0), (RDX, 8), (R11, 16), (RAX, 24)):
         a.scalar(asm.MOVE, register, Mem(RSI, field))
-    a.vector("load.u8", 0, Mem(RCX), mask=_TAIL, zero=True, length=asm.HALF)
-    a.label(pixel)
-    a.vector("store.u8", 0, Mem(R10), mask=_TAIL, length=asm.HALF)
+    for register, at, size in reversed(parts):  # the address is overwritten last
+        move(asm.MOVE, register, RAX, at, size)
+    a.with_number(7, R11, 0)
+    a.jump(done, asm.NOT_GREATER)
+    a.label(dot)
+    for register, at, size in parts:
+        move(asm.MOVE_TO_MEMORY, register, R10, at, size)
     a.scalar(asm.ADD, R10, RDX)
     a.with_number(5, R11, 1)
-    a.jump(pixel, asm.NOT_ZERO)
+    a.jump(dot, asm.NOT_ZERO)
+    a.label(done)
     a.with_number(0, RSI, 32)
     a.with_number(5, RDI, 1)
     a.jump(line, asm.NOT_ZERO)

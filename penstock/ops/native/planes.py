@@ -74,7 +74,7 @@ def _by_row(formula: Callable[..., Any], period: int, numbers: int) -> Callable[
         constants = np.array([*amounts, 0], np.float32)
         whole = len(source) // turn * turn
         if whole:
-            function(whole, source.ctypes.data, pattern.ctypes.data, constants.ctypes.data, target.ctypes.data)
+            function(whole, *map(native.address_of, (source, pattern, constants, target)))
         if whole < len(source):  # the loop takes whole vectors only
             target[whole:] = formula(source[whole:], pattern[: len(source) - whole], *constants[:-1])
 

@@ -15,7 +15,7 @@ from penstock.ops import native
 from penstock.ops.native import address_of
 from penstock.ops.native import assembler as asm
 from penstock.ops.native.assembler import R8, R9, R10, R11, R12, R13, RAX, RBP, RBX, RCX, RDI, RDX, RSI, Assembler, Mem
-from penstock.ops.native.frames import begun, ended, share_out
+from penstock.ops.native.frames import PIECE, begun, ended, share_out
 
 _TYPES = {np.dtype(np.float32): "f32", np.dtype(np.float64): "f64", np.dtype(np.int32): "i32", np.dtype(np.int64): "i64"}
 _TAIL, _CHOSEN, _OPEN = 1, 2, 3  # k registers: elements beyond whole vectors, those that change, the first of four masks
@@ -50,7 +50,7 @@ def fold(op: str, x: np.ndarray, rows: Axis, columns: Axis, start: Any, divisors
     block[3:].view(x.dtype)[0] = start
     here, count = address_of(records), len(records)
     x_at, out_at, block_at, tail = address_of(x), address_of(out), address_of(block), depth % lanes or lanes
-    pieces = max(1, 8 // n)
+    pieces = min(8 // n, x.size // PIECE) or 1
 
     def run(first: int, end: int) -> None:
         for i in range(first, end):
@@ -86,17 +86,31 @@ def spread(x: np.ndarray, y: np.ndarray | None, dy: np.ndarray, rows: Axis, colu
 
 def _records(x: np.ndarray, rows: Axis, columns: Axis, divisors: np.ndarray | None) -> np.ndarray:
     _n, height, width, depth = x.shape
-    for axis, size in ((rows, height), (columns, width)):  # nothing else would stop the loop from reading anywhere
-        if (axis.sizes < 0).any() or ((axis.sizes > 0) & ((axis.first < 0) | (axis.first + axis.sizes > size))).any():
-            raise IndexError(f"a rectangle beyond {size} pixels")
-    table = np.zeros((len(rows.first), len(columns.first), 4), np.int64)
-    is_there = (rows.sizes[:, None] > 0) & (columns.sizes > 0)
-    table[..., 0] = (rows.first[:, None] * width + columns.first) * (depth * x.itemsize) * is_there
-    table[..., 1] = rows.sizes[:, None] * is_there
+    pixel = depth * x.itemsize
+    table = np.empty((len(rows.first), len(columns.first), 4), np.int64)
+    np.add((rows.first * (width * pixel))[:, None], columns.first * pixel, out=table[..., 0])
+    table[..., 1] = rows.sizes[:, None]
     table[..., 2] = columns.sizes
+    if not (_all_hold_pixels(rows, height) and _all_hold_pixels(columns, width)):
+        is_there = _is_there(rows, height)[:, None] & _is_there(columns, width)
+        table[..., :2] *= is_there[..., None]
     if divisors is not None:
         table[..., 3:].view(x.dtype)[..., 0] = divisors
     return table.reshape(-1, 4)
+
+
+def _all_hold_pixels(axis: Axis, size: int) -> bool:
+    """Whether none is empty, or beyond the image; signs tell."""
+    first, sizes = axis
+    return int(np.bitwise_or.reduce(first | (sizes - 1) | (size - first - sizes))) >= 0
+
+
+def _is_there(axis: Axis, size: int) -> np.ndarray:
+    """Which are not empty; IndexError if one lies beyond the image: nothing else would stop the loop from reading anywhere."""
+    is_there = axis.sizes > 0
+    if (axis.sizes < 0).any() or (is_there & ((axis.first < 0) | (axis.first + axis.sizes > size))).any():
+        raise IndexError(f"a rectangle beyond {size} pixels")
+    return is_there
 
 
 def _parts(x: np.ndarray) -> tuple[bool, int, bool]:
