@@ -102,8 +102,8 @@ VECTOR: dict[str, Row] = {f"{name}.{type}": row for name, rows in _BY_TYPE.items
     "f16_to_f32": Row(2, 1, 0, 0x13),
     "f32_to_f16": Row(3, 1, 0, 0x1D),  # stores: the source is the register operand
     "i64_to_i32": Row(2, 2, 0, 0x35),  # stores likewise
-    "u16_to_i32": Row(2, 1, 0, 0x33),
-    "i32_to_u16": Row(2, 2, 0, 0x33),  # stores likewise
+    "u16_to_i32": Row(2, 1, 0, 0x33), "u8_to_i32": Row(2, 1, 0, 0x31), "i16_to_i32": Row(2, 1, 0, 0x23), "i8_to_i32": Row(2, 1, 0, 0x21),
+    "i32_to_u16": Row(2, 2, 0, 0x33), "i32_to_u8": Row(2, 2, 0, 0x31),  # store likewise
     "permute.i32": Row(2, 1, 0, 0x36),  # indices, values
     "permute.i64": Row(2, 1, 1, 0x36),
     "upper_half": Row(3, 1, 0, 0x1B),  # the source is the register operand, the result the other
