@@ -18,7 +18,9 @@ from penstock.graph.bind import FAST, engine_is_on, offer
 from penstock.graph.ir import Operation
 from penstock.ops import native
 from penstock.ops.kernels.numeric import HALF, SINGLE, narrow, widen
+from penstock.ops.kernels.short_rows import fold_rows
 from penstock.ops.native import maths
+from penstock.ops.reductions import axes_tuple
 
 Kernel = Callable[..., Any]
 
@@ -44,9 +46,11 @@ TRUTHS: dict[str, Kernel] = {
 ONE_ROUNDING = frozenset(("Add", "AddV2", "Maximum", "Minimum", "Mul", "RealDiv", "Sub", *TRUTHS))
 """What can be computed in float32 and rounded then, where shapes are broadcast."""
 WIDENED = (
-    "Acos", "Acosh", "ArgMax", "ArgMin", "Asin", "Asinh", "Atan", "Atanh", "Cos", "Cosh", "Max", "Min", "Pow", "Sin", "Sinh", "Tan",
+    "Acos", "Acosh", "ArgMax", "ArgMin", "Asin", "Asinh", "Atan", "Atanh", "Cos", "Cosh", "Pow", "Sin", "Sinh", "Tan",
 )  # fmt: skip
 """Quicker with two more passes. None of them rounds where halves would not."""
+
+EXTREMES = {"Max": np.maximum, "Min": np.minimum}
 
 PRODUCTS = ("BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "MatMul")
 
@@ -60,6 +64,8 @@ def install() -> None:
         offer(name, "native", _elementwise, only=_NARROW)
     for name in WIDENED:
         offer(name, "native", _widened, only=_NARROW)
+    for name in EXTREMES:
+        offer(name, "native", _extreme, only=_NARROW)
     for name in PRODUCTS:
         offer(name, "native", _product)
 
@@ -128,6 +134,20 @@ def _widened(op: Operation, kernel: Kernel) -> Kernel | None:
         return None
     wide = _in_single(op, kernel)
     return lambda *inputs: kernel(*inputs) if max(x.size for x in inputs) < SMALLEST else wide(*inputs)
+
+
+def _extreme(op: Operation, kernel: Kernel) -> Kernel | None:
+    """Of rows as they are, other extremes in float32."""
+    wide = _widened(op, kernel)
+    if wide is None:
+        return None
+    ufunc, keep_dims = EXTREMES[op.type], op.attrs["keep_dims"]
+
+    def run(x: Any, axes: Any) -> Any:
+        found = fold_rows(ufunc, x, axes_tuple(x, axes), keep_dims)
+        return wide(x, axes) if found is None else found
+
+    return run
 
 
 def _in_single(op: Operation, kernel: Kernel) -> Kernel:

@@ -11,8 +11,8 @@ from penstock.dtypes import DType
 from penstock.errors import InvalidArgumentError
 from penstock.ops.broadcasting import conj
 from penstock.ops.declare import NOT_DIFFERENTIABLE, op
-from penstock.ops.kernels.numeric import NARROW, lowest, widen
-from penstock.ops.kernels.short_rows import reduce_short_rows
+from penstock.ops.kernels.numeric import NARROW, lowest, narrow, widen
+from penstock.ops.kernels.short_rows import fold_rows, reduce_short_rows
 from penstock.ops.native import transposes
 from penstock.ops.native.frames import share_out
 from penstock.ops.native.rowwise import reduce_rows
@@ -180,14 +180,14 @@ def sum_kernel(x: Any, axes: Any, *, keep_dims: bool) -> Any:
     if not axis:
         return x.copy()  # nothing is added up: -0.0 stays, where a sum from 0 would lose its sign
     if x.dtype in NARROW:
-        return sum_kernel(widen(x), axes, keep_dims=keep_dims).astype(x.dtype)
+        return narrow(np.asarray(sum_kernel(widen(x), axes, keep_dims=keep_dims)), x.dtype)
     total = reduce_short_rows(np.add, x, axis, keep_dims)
     return np.add.reduce(x, axis=axis, dtype=x.dtype, keepdims=keep_dims) if total is None else total
 
 
 def prod_kernel(x: Any, axes: Any, *, keep_dims: bool) -> Any:
     if x.dtype in NARROW:
-        return prod_kernel(widen(x), axes, keep_dims=keep_dims).astype(x.dtype)
+        return narrow(np.asarray(prod_kernel(widen(x), axes, keep_dims=keep_dims)), x.dtype)
     axis = axes_tuple(x, axes)
     found = reduce_short_rows(np.multiply, x, axis, keep_dims)
     if found is None:
@@ -206,14 +206,16 @@ def mean_kernel(x: Any, axes: Any, *, keep_dims: bool) -> Any:
     if count == 0 and kind in "iuc":  # the mean of nothing is NaN for real floats only
         return np.zeros(np.add.reduce(x, axis=axis, keepdims=keep_dims).shape, dtype=x.dtype)
     if kind in "iu":
-        total = np.add.reduce(x, axis=axis, dtype=np.int64 if kind == "i" else np.uint64, keepdims=keep_dims)
+        total = fold_rows(np.add, x, axis, keep_dims, wide=True) if x.dtype == np.int32 else None
+        if total is None:
+            total = np.add.reduce(x, axis=axis, dtype=np.int64 if kind == "i" else np.uint64, keepdims=keep_dims)
         # Whole-number means are rounded towards zero.
         mean = total // count
         if kind == "i":
             mean = mean + ((mean < 0) & (mean * count != total))
         return mean.astype(x.dtype)
     if x.dtype in NARROW:
-        return mean_kernel(widen(x), axes, keep_dims=keep_dims).astype(x.dtype)
+        return narrow(np.asarray(mean_kernel(widen(x), axes, keep_dims=keep_dims)), x.dtype)
     total: Any = reduce_short_rows(np.add, x, axis, keep_dims)
     if total is None:
         total = np.add.reduce(x, axis=axis, dtype=x.dtype, keepdims=keep_dims)
