@@ -409,3 +409,22 @@ def test_sets_of_integers_are_those_of_any_values(monkeypatch, dtype, operation,
             want = sets.dense_dense_kernel(a, b, set_operation=operation)
         for x, y in zip(found, want, strict=True):
             assert x.dtype == y.dtype and x.tolist() == y.tolist()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.int32, np.uint32, np.int8, np.int64])
+@pytest.mark.parametrize(("rows", "n"), [(3000, 4), (1000, 10), (999, 33), (3, 4000), (9000, 5)])
+@pytest.mark.parametrize("k", [2, 3])
+def test_few_largest_of_short_rows(dtype, rows, n, k):
+    random = np.random.RandomState(n)
+    x = random.randint(-3, 4, (rows, n)).astype(dtype)  # many are equal
+    if x.dtype.kind == "f":
+        x[random.rand(rows, n) < 0.1] = -0.0
+        x[random.rand(rows, n) < 0.1], x[random.rand(rows, n) < 0.3] = np.inf, -np.inf
+    else:
+        lowest = max(np.iinfo(dtype).min, -(1 << 31))
+        x[random.rand(rows, n) < 0.5], x[0] = lowest, lowest
+    found = topk.top_k(x, k)
+    index = np.argsort(-x.astype(np.float64), 1, kind="stable")[:, :k]
+    np.testing.assert_array_equal(found[1], index)
+    np.testing.assert_array_equal(np.signbit(found[0]), np.signbit(np.take_along_axis(x, index, 1)))
+    np.testing.assert_array_equal(found[0], np.take_along_axis(x, index, 1), strict=True)
