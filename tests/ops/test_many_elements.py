@@ -428,3 +428,19 @@ def test_few_largest_of_short_rows(dtype, rows, n, k):
     np.testing.assert_array_equal(found[1], index)
     np.testing.assert_array_equal(np.signbit(found[0]), np.signbit(np.take_along_axis(x, index, 1)))
     np.testing.assert_array_equal(found[0], np.take_along_axis(x, index, 1), strict=True)
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+@pytest.mark.parametrize(("size", "bins", "most"), [(7, 3, 3), (1000, 10, 14), (100_001, 100, 90), (50_000, 40_000, 40_000), (40_000, 1, 3), (0, 5, 5), (9000, 0, 5)])
+def test_bincount(dtype, size, bins, most):
+    values = np.random.RandomState(size).randint(0, most, size).astype(dtype)
+    x = tf.placeholder(dtype)
+    counted = tf.raw_ops.DenseBincount(input=x, size=dtype(bins), weights=np.zeros(0, np.float32))
+    with tf.Session() as session:
+        for given in (values, np.repeat(values, 2)[::2], values.reshape(-1, 1)[:, 0][::-1], values[None]):
+            want = np.bincount(given.ravel()[given.ravel() < bins], minlength=bins).astype(np.float32)
+            np.testing.assert_array_equal(session.run(counted, {x: given}).reshape(-1), want, strict=True)
+        if size and bins:
+            values[size // 2] = -1
+            with pytest.raises(tf.errors.InvalidArgumentError, match="must be non-negative"):
+                session.run(counted, {x: values})
