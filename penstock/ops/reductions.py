@@ -206,7 +206,7 @@ def mean_kernel(x: Any, axes: Any, *, keep_dims: bool) -> Any:
     if count == 0 and kind in "iuc":  # the mean of nothing is NaN for real floats only
         return np.zeros(np.add.reduce(x, axis=axis, keepdims=keep_dims).shape, dtype=x.dtype)
     if kind in "iu":
-        total = fold_rows(np.add, x, axis, keep_dims, wide=True) if x.dtype == np.int32 else None
+        total = _wide_sum(x, axis, keep_dims) if x.dtype == np.int32 else None
         if total is None:
             total = np.add.reduce(x, axis=axis, dtype=np.int64 if kind == "i" else np.uint64, keepdims=keep_dims)
         # Whole-number means are rounded towards zero.
@@ -220,6 +220,22 @@ def mean_kernel(x: Any, axes: Any, *, keep_dims: bool) -> Any:
     if total is None:
         total = np.add.reduce(x, axis=axis, dtype=x.dtype, keepdims=keep_dims)
     return np.true_divide(total, total.dtype.type(count))
+
+
+def _wide_sum(x: np.ndarray, axis: tuple[int, ...], keep_dims: bool) -> np.ndarray | None:
+    """Of int32 over the last axes, or all of them, as int64; NumPy makes all numbers 64 bits wide first."""
+    if len(axis) < x.ndim or not x.flags.c_contiguous:
+        return fold_rows(np.add, x, axis, keep_dims, wide=True)
+    flat, whole = x.reshape(-1), x.size // _PART * _PART
+    parts = fold_rows(np.add, flat[:whole].reshape(-1, _PART), (1,), False, wide=True)
+    if parts is None:
+        return None
+    total = np.add.reduce(parts) + np.add.reduce(flat[whole:], dtype=np.int64)
+    return np.reshape(total, (1,) * x.ndim if keep_dims else ())
+
+
+_PART = 512
+"""Numbers of a row, where there are none."""
 
 
 def _extreme(ufunc: Any, of_nothing: Any) -> Any:
