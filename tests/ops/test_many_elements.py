@@ -444,3 +444,21 @@ def test_bincount(dtype, size, bins, most):
             values[size // 2] = -1
             with pytest.raises(tf.errors.InvalidArgumentError, match="must be non-negative"):
                 session.run(counted, {x: values})
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize(("rows", "classes"), [(100, 1000), (1000, 64), (3, 9000), (400, 65), (200, 300)])
+@pytest.mark.parametrize("k", [0, 1, 5, 50, 10_000, -1])
+def test_in_top_k_of_many_classes(rows, classes, k):
+    random = np.random.RandomState(classes)
+    x = random.randint(-20, 21, (rows, classes)).astype(np.float32) * (random.rand(rows, classes) < 0.3).astype(np.float32)
+    x[::2] = random.randn(*x[::2].shape)
+    targets = random.randint(-1, classes + 1, rows)
+    targets[: rows // 2] = x[: rows // 2].argmax(1)
+    for i, value in enumerate((np.nan, np.inf, -np.inf)):
+        x[i, random.randint(classes)] = value
+        x[rows // 2 + i % (rows - rows // 2), -1] = value
+    inside = np.clip(targets, 0, classes - 1)
+    want = [bool(t == c and np.isfinite(row).all() and (row > row[c]).sum() < k) for row, t, c in zip(x, targets, inside)]
+    for given in (x, np.asfortranarray(x)):
+        assert topk.in_top_k(given, targets, np.int32(k)).tolist() == want

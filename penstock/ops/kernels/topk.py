@@ -238,8 +238,17 @@ def in_top_k(predictions, targets, k):
     if not rows or not classes:
         return np.zeros(rows, bool)
     chosen = np.take_along_axis(predictions, np.where(valid, targets, 0)[:, None], 1)
-    valid &= np.minimum.reduce(np.isfinite(predictions).view(np.uint8), 1).view(bool)
-    return valid & (_true_in_rows(predictions > chosen) < k)
+    larger = np.zeros(rows, np.int64)
+    left, start, width = slice(None), 0, classes if predictions.size < MANY else max(64, 4 * int(k))
+    while start < classes:  # most rows have found k larger ones after some columns, which says no
+        part = predictions[left, start : start + width]
+        larger[left] += _true_in_rows(part > chosen[left])
+        valid[left] &= np.minimum.reduce(np.isfinite(part).view(np.uint8), 1).view(bool)
+        start, width = start + width, 2 * width
+        left = np.flatnonzero(valid & (larger < k))
+        if not left.size:
+            break
+    return valid & (larger < k)
 
 
 def _true_in_rows(truths: np.ndarray) -> np.ndarray:
