@@ -18,7 +18,9 @@ from penstock.graph.bind import FAST, engine_is_on, offer
 from penstock.graph.ir import Operation
 from penstock.ops import native
 from penstock.ops.kernels.numeric import HALF, SINGLE, narrow, widen
+from penstock.ops.kernels.short_rows import fold_rows
 from penstock.ops.native import maths
+from penstock.ops.reductions import axes_tuple
 
 Kernel = Callable[..., Any]
 
@@ -42,11 +44,13 @@ TRUTHS: dict[str, Kernel] = {
 }  # fmt: skip
 
 ONE_ROUNDING = frozenset(("Add", "AddV2", "Maximum", "Minimum", "Mul", "RealDiv", "Sub", *TRUTHS))
-"""What can be computed in float32 and rounded then, where shapes are broadcast."""
+"""What is one operation, whatever is broadcast."""
 WIDENED = (
-    "Acos", "Acosh", "ArgMax", "ArgMin", "Asin", "Asinh", "Atan", "Atanh", "Cos", "Cosh", "Max", "Min", "Pow", "Sin", "Sinh", "Tan",
+    "Acos", "Acosh", "ArgMax", "ArgMin", "Asin", "Asinh", "Atan", "Atanh", "Cos", "Cosh", "Pow", "Sin", "Sinh", "Tan",
 )  # fmt: skip
 """Quicker with two more passes. None of them rounds where halves would not."""
+
+EXTREMES = {"Max": np.maximum, "Min": np.minimum}
 
 PRODUCTS = ("BatchMatMul", "BatchMatMulV2", "BatchMatMulV3", "MatMul")
 
@@ -60,6 +64,8 @@ def install() -> None:
         offer(name, "native", _elementwise, only=_NARROW)
     for name in WIDENED:
         offer(name, "native", _widened, only=_NARROW)
+    for name in EXTREMES:
+        offer(name, "native", _extreme, only=_NARROW)
     for name in PRODUCTS:
         offer(name, "native", _product)
 
@@ -96,15 +102,14 @@ def _elementwise(op: Operation, kernel: Kernel) -> Kernel | None:
     loop = _loop(op)
     if loop is None:
         return None
-    wide = _in_single(op, kernel)
     fits = _FITS.get(op.type, _never if op.type.endswith("Grad") else _is_row)
 
     def run(*inputs: Any) -> Any:
         shapes = [x.shape for x in inputs]
         if max(x.size for x in inputs) < SMALLEST:
             return kernel(*inputs)
-        if any(shape != shapes[0] and not fits(shapes[0], shape) for shape in shapes[1:]):
-            return wide(*inputs) if op.type in ONE_ROUNDING else kernel(*inputs)
+        if any(shape != shapes[0] and not fits(shapes[0], shape) for shape in shapes[1:]) and not (op.type in ONE_ROUNDING and _broadcasts(shapes)):
+            return kernel(*inputs)
         found = loop.run(*inputs)
         return kernel(*inputs) if found is None else found
 
@@ -114,6 +119,20 @@ def _elementwise(op: Operation, kernel: Kernel) -> Kernel | None:
 def _is_row(first: tuple[int, ...], second: tuple[int, ...]) -> bool:
     """Whether one of two shapes is a number or a row of the other; anything else is left to the kernel, and so are errors."""
     return second == () or first == () or (len(first) > 1 and second == first[-1:]) or (len(second) > 1 and first == second[-1:])
+
+
+def for_other_shapes(op: Operation, kernel: Kernel) -> Kernel:
+    """The loop of an op that rounds once, behind an engine that does not broadcast; or the kernel that is given."""
+    return (_elementwise(op, kernel) if op.type in ONE_ROUNDING and engine_is_on("native") else None) or kernel
+
+
+def _broadcasts(shapes: list[tuple[int, ...]]) -> bool:
+    """Copies of halves in the result's shape are small next to arrays of float32; errors are left to the kernel."""
+    try:
+        np.broadcast_shapes(*shapes)
+    except ValueError:
+        return False
+    return True
 
 
 def _never(first: tuple[int, ...], second: tuple[int, ...]) -> bool:
@@ -128,6 +147,20 @@ def _widened(op: Operation, kernel: Kernel) -> Kernel | None:
         return None
     wide = _in_single(op, kernel)
     return lambda *inputs: kernel(*inputs) if max(x.size for x in inputs) < SMALLEST else wide(*inputs)
+
+
+def _extreme(op: Operation, kernel: Kernel) -> Kernel | None:
+    """Of rows as they are, other extremes in float32."""
+    wide = _widened(op, kernel)
+    if wide is None:
+        return None
+    ufunc, keep_dims = EXTREMES[op.type], op.attrs["keep_dims"]
+
+    def run(x: Any, axes: Any) -> Any:
+        found = fold_rows(ufunc, x, axes_tuple(x, axes), keep_dims)
+        return wide(x, axes) if found is None else found
+
+    return run
 
 
 def _in_single(op: Operation, kernel: Kernel) -> Kernel:

@@ -38,6 +38,8 @@ def cast_kernel(x: Any, *, SrcT: DType, DstT: DType, Truncate: bool) -> Any:
     if x.size >= LARGE and not Truncate and conversions.can_convert(x.dtype, DstT.np) and is_large(x):
         return conversions.convert(x, DstT.np)
     target = DstT.np
+    if not Truncate and (found := conversions.convert_halves(x, target)) is not None:
+        return found
     if SrcT.is_complex and not DstT.is_complex:
         x = x.real
     if x.dtype.kind not in "iub" and DstT.is_integer:

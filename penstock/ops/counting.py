@@ -8,6 +8,7 @@ import numpy as np
 
 from penstock.dtypes import DType
 from penstock.errors import InvalidArgumentError
+from penstock.ops import native
 from penstock.ops.declare import NOT_DIFFERENTIABLE, checked_scalar, op, same_as, with_rank
 from penstock.ops.native import occurrences, searching
 from penstock.ops.native.frames import share_out
@@ -24,13 +25,23 @@ def counts(rows: Any, values: Any, weights: Any, shape: tuple[int, int], dtype: 
         rows, values, weights = rows[inside] if shape[0] > 1 else rows, values[inside], weights[inside] if weights.size else weights
     places = values if shape[0] == 1 else rows * shape[1] + values
     if not binary and not weights.size:
-        return np.bincount(places, minlength=shape[0] * shape[1]).reshape(shape).astype(dtype)
+        return _numbers_of(places, shape[0] * shape[1]).reshape(shape).astype(dtype)
     table = np.zeros(shape, dtype=dtype)
     if binary:
         table.reshape(-1)[places] = 1
     else:
         np.add.at(table.reshape(-1), places, weights)  # NumPy is quick for vectors only
     return table
+
+
+def _numbers_of(places: np.ndarray, bins: int) -> np.ndarray:
+    """As np.bincount(places, minlength=bins), for numbers below `bins`."""
+    if places.dtype != np.int32 or not 0 < bins <= places.size // 8 or not native.available() or int(places.min()) < 0:
+        return np.bincount(places, minlength=bins)
+    places = np.ascontiguousarray(places)
+    found: list[np.ndarray] = []
+    share_out(places.size, WORK, lambda start, end: found.append(occurrences.counted(places[start:end], bins)))
+    return np.add.reduce(found)
 
 
 def bin_count(size: Any) -> int:
@@ -91,7 +102,7 @@ def dense_bincount_kernel(values: Any, size: Any, weights: Any, *, binary_output
         raise InvalidArgumentError(f"Shape must be at most rank 2 but is rank {values.ndim}")
     _check_bins(values, np.asarray(weights))
     table = values.reshape(1, -1) if values.ndim < 2 else values
-    rows = np.repeat(np.arange(table.shape[0]), table.shape[1])
+    rows = np.repeat(np.arange(table.shape[0]), table.shape[1]) if table.shape[0] > 1 else None
     result = counts(rows, table.ravel(), np.ravel(weights), (table.shape[0], n), weights.dtype, binary_output)
     return result[0] if values.ndim < 2 else result
 

@@ -11,8 +11,8 @@ from penstock.dtypes import DType
 from penstock.errors import InvalidArgumentError
 from penstock.ops.broadcasting import conj
 from penstock.ops.declare import NOT_DIFFERENTIABLE, op
-from penstock.ops.kernels.numeric import NARROW, lowest, widen
-from penstock.ops.kernels.short_rows import reduce_short_rows
+from penstock.ops.kernels.numeric import NARROW, lowest, narrow, widen
+from penstock.ops.kernels.short_rows import fold_rows, reduce_short_rows
 from penstock.ops.native import transposes
 from penstock.ops.native.frames import share_out
 from penstock.ops.native.rowwise import reduce_rows
@@ -180,14 +180,14 @@ def sum_kernel(x: Any, axes: Any, *, keep_dims: bool) -> Any:
     if not axis:
         return x.copy()  # nothing is added up: -0.0 stays, where a sum from 0 would lose its sign
     if x.dtype in NARROW:
-        return sum_kernel(widen(x), axes, keep_dims=keep_dims).astype(x.dtype)
+        return narrow(np.asarray(sum_kernel(widen(x), axes, keep_dims=keep_dims)), x.dtype)
     total = reduce_short_rows(np.add, x, axis, keep_dims)
     return np.add.reduce(x, axis=axis, dtype=x.dtype, keepdims=keep_dims) if total is None else total
 
 
 def prod_kernel(x: Any, axes: Any, *, keep_dims: bool) -> Any:
     if x.dtype in NARROW:
-        return prod_kernel(widen(x), axes, keep_dims=keep_dims).astype(x.dtype)
+        return narrow(np.asarray(prod_kernel(widen(x), axes, keep_dims=keep_dims)), x.dtype)
     axis = axes_tuple(x, axes)
     found = reduce_short_rows(np.multiply, x, axis, keep_dims)
     if found is None:
@@ -206,18 +206,36 @@ def mean_kernel(x: Any, axes: Any, *, keep_dims: bool) -> Any:
     if count == 0 and kind in "iuc":  # the mean of nothing is NaN for real floats only
         return np.zeros(np.add.reduce(x, axis=axis, keepdims=keep_dims).shape, dtype=x.dtype)
     if kind in "iu":
-        total = np.add.reduce(x, axis=axis, dtype=np.int64 if kind == "i" else np.uint64, keepdims=keep_dims)
+        total = _wide_sum(x, axis, keep_dims) if x.dtype == np.int32 else None
+        if total is None:
+            total = np.add.reduce(x, axis=axis, dtype=np.int64 if kind == "i" else np.uint64, keepdims=keep_dims)
         # Whole-number means are rounded towards zero.
         mean = total // count
         if kind == "i":
             mean = mean + ((mean < 0) & (mean * count != total))
         return mean.astype(x.dtype)
     if x.dtype in NARROW:
-        return mean_kernel(widen(x), axes, keep_dims=keep_dims).astype(x.dtype)
+        return narrow(np.asarray(mean_kernel(widen(x), axes, keep_dims=keep_dims)), x.dtype)
     total: Any = reduce_short_rows(np.add, x, axis, keep_dims)
     if total is None:
         total = np.add.reduce(x, axis=axis, dtype=x.dtype, keepdims=keep_dims)
     return np.true_divide(total, total.dtype.type(count))
+
+
+def _wide_sum(x: np.ndarray, axis: tuple[int, ...], keep_dims: bool) -> np.ndarray | None:
+    """Of int32 over the last axes, or all of them, as int64; NumPy makes all numbers 64 bits wide first."""
+    if len(axis) < x.ndim or not x.flags.c_contiguous:
+        return fold_rows(np.add, x, axis, keep_dims, wide=True)
+    flat, whole = x.reshape(-1), x.size // _PART * _PART
+    parts = fold_rows(np.add, flat[:whole].reshape(-1, _PART), (1,), False, wide=True)
+    if parts is None:
+        return None
+    total = np.add.reduce(parts) + np.add.reduce(flat[whole:], dtype=np.int64)
+    return np.reshape(total, (1,) * x.ndim if keep_dims else ())
+
+
+_PART = 512
+"""Numbers of a row, where there are none."""
 
 
 def _extreme(ufunc: Any, of_nothing: Any) -> Any:

@@ -15,6 +15,7 @@ from penstock.ops.declare import broadcast as broadcast_rule
 from penstock.ops.declare import op, same_as
 from penstock.ops.elementwise import PLAIN, POSITIVE, UNIT
 from penstock.ops.kernels import incomplete, special
+from penstock.ops.kernels.numeric import BFLOAT16, narrow, widen
 from penstock.ops.native.vectors import rounding_of
 from penstock.ops.samples import arr, empty, ints, uniform
 from penstock.shapes import Dims, broadcast_dims
@@ -25,15 +26,14 @@ NAN, INF = float("nan"), float("inf")
 def unary(function: Any, single: Any = None, limit: float = math.inf) -> Any:
     """A kernel that computes in float64 and gives back the type it got. `single`: a formula for float32 that needs no more than its precision.
     NumPy takes arrays with larger numbers than `limit`."""
-    loops = {np.dtype(np.float32): native.Loop(single, "f32")} if single else {}
     double = native.Loop(function)
+    quick = native.Loop(single, "f32") if single else None
 
     def kernel(x: Any) -> Any:
         if x.size >= native.SMALL and (limit == math.inf or not np.abs(x).max() > limit):
-            wide = x.astype(np.float32) if x.itemsize == 2 else x
-            found = loops.get(wide.dtype, double).run(wide)
+            found = double.run(x if x.dtype != BFLOAT16 else widen(x)) if quick is None or x.itemsize == 8 else quick.run(x)
             if found is not None:
-                return found.astype(x.dtype, copy=False)
+                return narrow(found, x.dtype)
         return incomplete.flattened(function, x).astype(x.dtype)
 
     kernel.__name__ = function.__name__
@@ -49,9 +49,9 @@ def joint(function: Any) -> Any:
         broadcast_shape(values[0], values[1])
         if max(v.size for v in values) >= native.SMALL:
             loop = double if values[0].itemsize == 8 else single
-            found = loop.run(*(v.astype(np.float32) if v.itemsize == 2 else v for v in values))
+            found = loop.run(*map(widen, values))
             if found is not None:
-                return found.astype(values[0].dtype, copy=False)
+                return narrow(found, values[0].dtype)
         return incomplete.flattened(function, *values).astype(values[0].dtype)
 
     return kernel
@@ -90,7 +90,7 @@ _erf_loop = native.Loop(_erf_single, "f32")
 
 
 def erf_kernel(x: Any) -> Any:
-    if x.dtype != np.float32:
+    if x.dtype not in (np.float32, BFLOAT16) or (x.dtype == BFLOAT16 and x.size < native.SMALL):  # halves have a tie that takes more than single precision
         return _erf_double(x)
     found = _erf_loop.run(x) if x.size >= native.SMALL else None
     return _erf_single(np.asarray(x)) if found is None else found

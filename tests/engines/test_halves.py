@@ -125,10 +125,31 @@ def test_products_are_summed_in_single_precision(shape):
     np.testing.assert_allclose(got.astype(np.float32), wide @ np.swapaxes(wide, -1, -2), rtol=1e-3, atol=1e-2)
 
 
+@pytest.mark.parametrize("dtype", [tf.float16, tf.bfloat16])
+@pytest.mark.parametrize("shapes", [((40, 50), (40, 1)), ((40, 1), (1, 50)), ((50,), (7, 1, 50)), ((3, 4, 50), (3, 1, 50)), ((40, 50), (1, 1)), ((0, 50), (40, 1, 1)), ((2, 700), (2, 1))])
+def test_shapes_are_broadcast(shapes, dtype):
+    x, y = (np.random.RandomState(i).randn(*s).astype(dtype.as_numpy_dtype) for i, s in enumerate(shapes))
+    if x.size:
+        x.flat[0], y.flat[0] = np.nan, np.inf
+    a, b = tf.placeholder(dtype), tf.placeholder(dtype)
+    functions = {tf.add: np.add, tf.subtract: np.subtract, tf.multiply: np.multiply, tf.divide: np.divide, tf.maximum: np.maximum, tf.less: np.less, tf.not_equal: np.not_equal}
+    with tf.Session() as sess, np.errstate(all="ignore"):
+        for function, ufunc in functions.items():
+            for _ in range(2):
+                got = sess.run(function(a, b), {a: x, b: y})
+            want = ufunc(x.astype(np.float32), y.astype(np.float32))
+            want = want if want.dtype == bool else want.astype(x.dtype)
+            assert got.dtype == want.dtype and got.shape == want.shape
+            np.testing.assert_array_equal(got.astype(np.float32), want.astype(np.float32))
+
+
 def test_shapes_that_do_not_fit_are_refused_as_ever():
     x = tf.placeholder(tf.float16)
     with tf.Session() as sess, pytest.raises(tf.errors.InvalidArgumentError, match="Incompatible shapes"):
         sess.run(x + tf.zeros([3, 1000], tf.float16), {x: np.zeros((2, 1000), np.float16)})
+    x = tf.placeholder(tf.bfloat16)
+    with tf.Session() as sess, pytest.raises(tf.errors.InvalidArgumentError, match="Incompatible shapes"):
+        sess.run(x * tf.zeros([3, 100000], tf.bfloat16), {x: np.zeros((2, 100000), tf.bfloat16.as_numpy_dtype)})
 
 
 def test_who_computes():

@@ -120,6 +120,22 @@ def test_variables_in_runs_are_read_before_they_change(monkeypatch, is_exact):
             sess.run(before)
 
 
+def test_several_steps_of_one_node_read_a_variable_at_once(monkeypatch, is_exact):
+    """And before it changes."""
+    v, w = (tf.Variable(data(64, seed=i), name=n, use_resource=False) for i, n in enumerate("vw"))
+    fetches = [tf.nn.relu(v), tf.nn.relu6(v * 4.0), tf.sigmoid(v), tf.rsqrt(tf.abs(v)), tf.squared_difference(v, w), tf.add_n([v, w, v]), tf.nn.leaky_relu(v)]
+    with tf.control_dependencies(fetches):
+        change = tf.assign_sub(v, tf.ones([64]) * 0.5)
+    with tf.control_dependencies([change]):
+        fetches += [tf.nn.relu(v), tf.sigmoid(v) * tf.nn.relu(w)]
+    _, code = both_ways(monkeypatch, fetches, None, tf.global_variables_initializer(), is_exact=is_exact)
+    assert " = Relu\n" in code.partition("def tile_")[2]
+    for setting in ("0", "eager"):
+        monkeypatch.setenv("PENSTOCK_REGIONS", setting)
+        with tf.Session() as sess, pytest.raises(errors.FailedPreconditionError, match="uninitialized value v"):
+            sess.run(fetches[2])
+
+
 @pytest.mark.parametrize("shape", [(300,), (7, 33), (100, 1), (4, 5, 6), (33, 129), (5, 6, 9, 10)])
 def test_big_reductions(monkeypatch, shape):
     for name, value in (("LARGE", 1), ("PIECE", 100), ("NARROWEST", 8)):

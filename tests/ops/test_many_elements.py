@@ -409,3 +409,56 @@ def test_sets_of_integers_are_those_of_any_values(monkeypatch, dtype, operation,
             want = sets.dense_dense_kernel(a, b, set_operation=operation)
         for x, y in zip(found, want, strict=True):
             assert x.dtype == y.dtype and x.tolist() == y.tolist()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.int32, np.uint32, np.int8, np.int64])
+@pytest.mark.parametrize(("rows", "n"), [(3000, 4), (1000, 10), (999, 33), (3, 4000), (9000, 5)])
+@pytest.mark.parametrize("k", [2, 3])
+def test_few_largest_of_short_rows(dtype, rows, n, k):
+    random = np.random.RandomState(n)
+    x = random.randint(-3, 4, (rows, n)).astype(dtype)  # many are equal
+    if x.dtype.kind == "f":
+        x[random.rand(rows, n) < 0.1] = -0.0
+        x[random.rand(rows, n) < 0.1], x[random.rand(rows, n) < 0.3] = np.inf, -np.inf
+    else:
+        lowest = max(np.iinfo(dtype).min, -(1 << 31))
+        x[random.rand(rows, n) < 0.5], x[0] = lowest, lowest
+    found = topk.top_k(x, k)
+    index = np.argsort(-x.astype(np.float64), 1, kind="stable")[:, :k]
+    np.testing.assert_array_equal(found[1], index)
+    np.testing.assert_array_equal(np.signbit(found[0]), np.signbit(np.take_along_axis(x, index, 1)))
+    np.testing.assert_array_equal(found[0], np.take_along_axis(x, index, 1), strict=True)
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+@pytest.mark.parametrize(("size", "bins", "most"), [(7, 3, 3), (1000, 10, 14), (100_001, 100, 90), (50_000, 40_000, 40_000), (40_000, 1, 3), (0, 5, 5), (9000, 0, 5)])
+def test_bincount(dtype, size, bins, most):
+    values = np.random.RandomState(size).randint(0, most, size).astype(dtype)
+    x = tf.placeholder(dtype)
+    counted = tf.raw_ops.DenseBincount(input=x, size=dtype(bins), weights=np.zeros(0, np.float32))
+    with tf.Session() as session:
+        for given in (values, np.repeat(values, 2)[::2], values.reshape(-1, 1)[:, 0][::-1], values[None]):
+            want = np.bincount(given.ravel()[given.ravel() < bins], minlength=bins).astype(np.float32)
+            np.testing.assert_array_equal(session.run(counted, {x: given}).reshape(-1), want, strict=True)
+        if size and bins:
+            values[size // 2] = -1
+            with pytest.raises(tf.errors.InvalidArgumentError, match="must be non-negative"):
+                session.run(counted, {x: values})
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize(("rows", "classes"), [(100, 1000), (1000, 64), (3, 9000), (400, 65), (200, 300)])
+@pytest.mark.parametrize("k", [0, 1, 5, 50, 10_000, -1])
+def test_in_top_k_of_many_classes(rows, classes, k):
+    random = np.random.RandomState(classes)
+    x = random.randint(-20, 21, (rows, classes)).astype(np.float32) * (random.rand(rows, classes) < 0.3).astype(np.float32)
+    x[::2] = random.randn(*x[::2].shape)
+    targets = random.randint(-1, classes + 1, rows)
+    targets[: rows // 2] = x[: rows // 2].argmax(1)
+    for i, value in enumerate((np.nan, np.inf, -np.inf)):
+        x[i, random.randint(classes)] = value
+        x[rows // 2 + i % (rows - rows // 2), -1] = value
+    inside = np.clip(targets, 0, classes - 1)
+    want = [bool(t == c and np.isfinite(row).all() and (row > row[c]).sum() < k) for row, t, c in zip(x, targets, inside)]
+    for given in (x, np.asfortranarray(x)):
+        assert topk.in_top_k(given, targets, np.int32(k)).tolist() == want

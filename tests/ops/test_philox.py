@@ -255,6 +255,22 @@ def test_multinomial_is_tensorflow_s():
         assert samplers.multinomial(state.reserve_outputs(2 * 8 * 2), logits, 6, np.int64).tolist() == expected
 
 
+@pytest.mark.parametrize("classes", [1, 2, 5, 100, 257])
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_multinomial_of_many_classes_and_few_samples(classes, dtype, monkeypatch):
+    """By whatever search."""
+    logits = np.random.RandomState(classes).randn(700, classes).astype(dtype)
+    logits[5:9] = -np.inf
+    logits[7, 0], logits[11, -1], logits[13] = 3, np.inf, np.nan
+    logits[17, ::2] = -np.inf
+    found = [samplers.multinomial(Philox(9), logits, n, np.int64) for n in (3, 20)]
+    monkeypatch.setattr(samplers.searching, "places", lambda *_: None)
+    monkeypatch.setattr(samplers, "reduce_short_rows", lambda *_: None)
+    for n, got in zip((3, 20), found):
+        np.testing.assert_array_equal(samplers.multinomial(Philox(9), logits, n, np.int64), got, strict=True)
+
+
 @pytest.mark.parametrize("classes", [1, 2, 3, 7, 8, 33])
 def test_multinomial_search_agrees_with_one_row_at_a_time(classes):
     logits = np.random.default_rng(classes).normal(size=(5, classes)).astype(np.float32)

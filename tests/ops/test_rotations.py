@@ -116,6 +116,23 @@ def test_least_squares_of_least_norm(dtype, m, n):
     np.testing.assert_allclose(got, want, rtol=1e-3 if dtype is not np.float64 else 1e-8, atol=1e-3 if dtype is not np.float64 else 1e-8)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.complex64])
+@pytest.mark.parametrize(("count", "m", "n"), [(1, 40, 40), (1, 60, 13), (1, 13, 60), (30, 9, 5), (30, 5, 9), (2, 70, 70), (600, 1, 4), (600, 4, 1)])
+@pytest.mark.filterwarnings("error")
+def test_least_squares_whatever_the_rank(dtype, count, m, n):
+    random = np.random.RandomState(m * n)
+    a, b = random.randn(2, count, m, n).astype(dtype), random.randn(2, count, m, 3).astype(dtype)
+    a[0, 0, -1] = 0
+    a[1, -1] = np.outer(a[1, -1, :, 0], a[1, -1, 0])
+    got = matrices.least_squares(a, b, 0.0, False)
+    tolerance = 1e-9 if dtype is np.float64 else 1e-4
+    assert got.dtype == dtype and got.shape == (2, count, n, 3)
+    want = np.linalg.pinv(a.astype(np.complex128), rcond=np.finfo(dtype).eps * min(m, n)) @ b
+    np.testing.assert_allclose(got, want, rtol=tolerance, atol=tolerance * abs(want).max())
+    swapped = np.swapaxes(np.ascontiguousarray(np.swapaxes(a, -1, -2)), -1, -2)
+    np.testing.assert_array_equal(matrices.least_squares(swapped, b, 0.0, False), got)
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize(("m", "n"), [(3, 3), (8, 8), (16, 5), (5, 16), (1, 4), (4, 1)])
 @pytest.mark.parametrize("full", [False, True])
@@ -127,6 +144,7 @@ def test_qr_has_the_signs_of_lapack(dtype, m, n, full):
         mode = "complete" if full else "reduced"
         x = x.astype(dtype)
         (q, r), (want_q, want_r) = lapack.qr(x, mode), np.linalg.qr(x.astype(np.float64), mode)
+        np.testing.assert_array_equal(lapack.triangle(x), r[:, : min(m, n)])
         assert q.dtype == r.dtype == dtype and q.shape == want_q.shape
         size, near = np.abs(x).max((1, 2), keepdims=True), 4 * max(m, n) * np.finfo(dtype).eps
         np.testing.assert_allclose(np.matmul(q, r / size), x / size, atol=near)

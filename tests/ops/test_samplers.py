@@ -58,7 +58,7 @@ def test_classes_whose_logits_are_not_finite_are_out(dtype, strange):
         for i, value in enumerate(strange):
             logits[i + 1, 3], logits[4] = value, value
     sums = np.empty(logits.shape)
-    samplers._cumulate(logits, sums)
+    samplers._cumulate(logits, logits.max(1, keepdims=True), sums)
     wide = logits.astype(np.float64)
     finite = np.isfinite(wide)
     top = np.max(np.where(finite, wide, -np.inf), 1, keepdims=True)

@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 import penstock as tf
+from penstock.ops.kernels.numeric import NARROW
+from penstock.ops.special import erf_kernel, unary
 
 ONE = {
     "Erf": ([-3.5, -0.3, 0.7, 2.5], [-0.9999992569016276, -0.3286267594591274, 0.6778011938374184, 0.999593047982555]),
@@ -75,3 +77,17 @@ def test_float32_erf_stays_within_one():
 def test_large_parameters_converge():
     assert evaluate("Igamma", [[1e6], [1e6]], tf.float64)[0] == pytest.approx(0.500132980, rel=1e-8)
     assert evaluate("Betainc", [[1e5], [1e5], [0.5]], tf.float64)[0] == pytest.approx(0.5, rel=1e-9)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("dtype", NARROW, ids=str)
+def test_every_half_is_computed_as_in_single_or_double_precision_and_rounded(dtype):
+    x = np.arange(1 << 16, dtype=np.uint16).view(dtype)
+    wide = x.astype(np.float32)
+    is_number = ~np.isnan(wide)
+    root = lambda v: np.sqrt(np.abs(v) + 1)  # noqa: E731
+    for kernel, precise in ((erf_kernel, lambda v: erf_kernel(v.astype(np.float64)).astype(np.float32)), (unary(root), root), (unary(root, root), root)):
+        got, want = kernel(x), precise(wide).astype(dtype)
+        assert got.dtype == dtype and np.isnan(got[~is_number].astype(np.float32)).all()
+        np.testing.assert_array_equal(got[is_number].view(np.uint16), want[is_number].view(np.uint16))
+        np.testing.assert_array_equal(kernel(x.reshape(256, 256).T)[:3, 1::7].view(np.uint16), got.reshape(256, 256).T[:3, 1::7].view(np.uint16))

@@ -8,7 +8,7 @@ import pytest
 
 from penstock import dtypes
 from penstock.ops import casting, compare
-from penstock.ops.kernels import conversions, tiled
+from penstock.ops.kernels import conversions, numeric, tiled
 
 TYPES = [np.float16, ml_dtypes.bfloat16, np.float32, np.float64, np.int8, np.uint8, np.int16, np.uint16, np.int32, np.uint32, np.int64, np.uint64, np.bool_]
 N = 300
@@ -46,6 +46,34 @@ def test_conversions(source, target, monkeypatch):
     else:  # the bits of a NaN are free
         np.testing.assert_array_equal(found.astype(np.float64), expected.astype(np.float64))
         np.testing.assert_array_equal(np.signbit(found)[~np.isnan(found)], np.signbit(expected)[~np.isnan(found)])
+
+
+def one_by_one(x, target):
+    """By way of float32 for halves and of 32 or 64 bits for shorter whole numbers."""
+    y = x.astype(np.float32) if x.dtype in numeric.NARROW else x
+    if np.dtype(target) in numeric.NARROW:
+        return y.astype(np.float32).astype(target)
+    if y.dtype.kind == "f" and np.dtype(target).kind in "iu" and np.dtype(target).itemsize < 8:
+        y = y.astype(np.int64 if target is np.uint32 else np.int32)
+    return y.astype(target)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("source", TYPES, ids=lambda t: t.__name__)
+@pytest.mark.parametrize("size", [63, 64, 65, 217, 300])
+def test_conversions_of_any_size_and_stride(source, size):
+    base = np.tile(numbers(source).ravel(), 2)
+    for x in (base[:size], base[1 : 2 * size : 2][::-1], base[: size // 3 * 3].reshape(3, -1).T):
+        for target in TYPES:
+            if target is not source:
+                found = casting.cast_kernel(x, SrcT=dtypes.as_dtype(source), DstT=dtypes.as_dtype(target), Truncate=False)
+                expected = one_by_one(x, target)
+                assert found.dtype == expected.dtype and found.shape == expected.shape
+                if np.dtype(target).kind in "iub":
+                    np.testing.assert_array_equal(found, expected)
+                else:
+                    np.testing.assert_array_equal(found.astype(np.float64), expected.astype(np.float64))
+                    np.testing.assert_array_equal(np.signbit(found)[~np.isnan(found)], np.signbit(expected)[~np.isnan(found)])
 
 
 def test_what_is_no_number_or_lies_otherwise_is_converted_in_one_go():

@@ -90,9 +90,10 @@ def _narrow(otherwise: Callable[..., Any] | None) -> Callable[..., Any]:
     def maker(op: Any, kernel: Callable[..., Any]) -> Callable[..., Any] | None:
         attrs = op.attrs
         if attrs.get("T") is bfloat16 or attrs.get("SrcT") is bfloat16 or attrs.get("DstT") is bfloat16:
+            from penstock.engines.halves import for_other_shapes
             from penstock.engines.onednn.narrow import maker as narrow_maker
 
-            return narrow_maker(op, kernel)
+            return narrow_maker(op, for_other_shapes(op, kernel))
         return None if otherwise is None else otherwise(op, kernel)
 
     return maker

@@ -79,7 +79,7 @@ def steps_of(node: Any) -> list[Step] | None:
             return None
         return [Step(ufunc, tuple(op.inputs), dtype)]
     make = _RECIPES.get(op.type)
-    if make is None or dtype.type not in _FLOATS or not original(node):
+    if make is None or dtype.type not in _FLOATS or not original(node, may_read=True):
         return None
     return make(op, dtype)
 

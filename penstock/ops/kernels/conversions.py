@@ -9,16 +9,22 @@ from penstock.ops.kernels.numeric import HALF, NARROW, ROUNDED, SINGLE
 from penstock.ops.kernels.tiled import into_tiles
 from penstock.ops.native import BFLOAT16
 
-_DOUBLE, _INT, _LONG = np.dtype(np.float64), np.dtype(np.int32), np.dtype(np.int64)
+_DOUBLE, _INT, _LONG, _BYTE, _BOOL = map(np.dtype, (np.float64, np.int32, np.int64, np.uint8, np.bool_))
+_SHORT = tuple(map(np.dtype, (np.int8, np.uint8, np.int16, np.uint16)))
+_FLOATS = (HALF, BFLOAT16, SINGLE)
 _KINDS = frozenset("fiub")
 
 
-_IN_DOUBLE = {target: native.Loop(lambda x: x, "f64", result=target) for target in (SINGLE, _DOUBLE, _INT, _LONG)}
+_IN_SINGLE = {
+    **{target: native.Loop(lambda x: x, "f32", result=target) for target in (*_SHORT, _INT)},
+    **ROUNDED, _BOOL: native.Loop(lambda x: x != 0, "f32", result=_BOOL),
+}  # fmt: skip
+_IN_DOUBLE = {target: native.Loop(lambda x: x, "f64", result=target) for target in (*_SHORT, SINGLE, _DOUBLE, _INT, _LONG)}
 _LOOPS = {
-    **{(BFLOAT16, target): ROUNDED[target] for target in (HALF, SINGLE)},
-    **{(HALF, target): ROUNDED[target] for target in (BFLOAT16, SINGLE)},
-    **{(SINGLE, target): ROUNDED[target] for target in (HALF, BFLOAT16)},
-    **{(source, target): loop for source in (HALF, SINGLE, _DOUBLE) for target, loop in _IN_DOUBLE.items() if target != source and (source, target) != (HALF, SINGLE)},
+    **{(source, target): loop for source in _FLOATS for target, loop in _IN_SINGLE.items() if target != source},
+    **{(source, target): _IN_DOUBLE[target] for source in _FLOATS for target in (_DOUBLE, _LONG)},
+    **{(_DOUBLE, target): loop for target, loop in _IN_DOUBLE.items() if target != _DOUBLE},
+    **{(source, target): ROUNDED[target] for source in (*_SHORT, _INT) for target in (HALF, BFLOAT16)},
 }
 """All of them round once, or not at all; whole numbers that do not fit are x86's smallest one."""
 
@@ -33,8 +39,21 @@ def convert(x: np.ndarray, target: np.dtype) -> np.ndarray:
     return into_tiles(_convert, target, x)
 
 
+def convert_halves(x: np.ndarray, target: np.dtype) -> np.ndarray | None:
+    """Of halves, or to them, in one pass; None where that takes more."""
+    source = x.dtype
+    if (source not in NARROW and target not in NARROW) or x.size < native.SMALL:
+        return None
+    if source == _BOOL:
+        x, source = x.view(_BYTE), _BYTE
+    loop = _LOOPS.get((source, target))
+    return None if loop is None else loop.run(x)
+
+
 def _convert(out: np.ndarray, x: np.ndarray) -> None:
     source, target = x.dtype, out.dtype
+    if source == _BOOL:
+        x, source = x.view(_BYTE), _BYTE
     loop = _LOOPS.get((source, target))
     if loop is not None and loop.into(out, x):
         return

@@ -315,3 +315,8 @@ def svd(x: np.ndarray, full_matrices: bool = True, compute_uv: bool = True) -> A
 def qr(x: np.ndarray, mode: str = "reduced") -> tuple[np.ndarray, np.ndarray]:
     """As np.linalg.qr."""
     return reflections.qr(x, mode == "complete") if reflections.can_reflect(x) else _qr_large(x, mode=mode)
+
+
+def triangle(x: np.ndarray) -> np.ndarray:
+    """R alone."""
+    return reflections.triangle(x) if reflections.can_reflect(x) else _qr_large(x, mode="r")

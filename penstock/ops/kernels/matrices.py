@@ -16,6 +16,7 @@ from penstock.shapes import format_dims
 
 Array = np.ndarray
 _BLOCK = 48  # below this size, rows are eliminated one by one
+_TINY = 1 << 12  # multiplications for which it is quicker to call LAPACK once
 
 
 def adjoint(x: Array) -> Array:
@@ -164,11 +165,40 @@ def least_squares(a: Array, b: Array, l2: float, fast: bool) -> Array:
             raise InvalidArgumentError(
                 f"Input matrix was rank deficient or ill-conditioned. Try setting fast=False or provide {more} l2_regularizer > 0."
             ) from None
-    wide = np.complex128 if a.dtype.kind == "c" else np.float64
-    u, values, vh = lapack.svd(a.astype(wide), full_matrices=False)
-    counts = values > np.finfo(a.dtype).eps * np.max(values, -1, keepdims=True, initial=0)
+    epsilon = float(np.finfo(a.dtype).eps) * min(m, n)  # of the largest singular value: as much is lost on the way, and TF takes it for zero
+    if a.dtype.kind == "c" or a.size * min(m, n) < _TINY or a.shape[:-2] != b.shape[:-2]:
+        return _least_norm(a.astype(np.complex128 if a.dtype.kind == "c" else np.float64), b, epsilon).astype(a.dtype)
+    left, right = a.reshape(-1, m, n).astype(np.float64), b.reshape(-1, m, b.shape[-1]).astype(np.float64)
+    with np.errstate(all="ignore"):
+        x, condition = _of_full_rank(left, right)
+    bad = ~(condition * epsilon < 1 / 16)
+    if bad.any():  # singular values that are too small do not count
+        x[bad] = _least_norm(left[bad], right[bad], epsilon)
+    return x.reshape(*a.shape[:-2], n, -1).astype(a.dtype)
+
+
+def _of_full_rank(a: Array, b: Array) -> tuple[Array, Array]:
+    """(the x of least norm, an upper bound of the condition) for each matrix, by QR."""
+    m, n = a.shape[-2:]
+    columns, k = b.shape[-1], min(m, n)
+    one = np.broadcast_to(np.eye(k), (len(a), k, k))
+    if m >= n:
+        r = lapack.triangle(np.concatenate((a, b), -1))
+        r, b = r[:, :n, :n], r[:, :n, n:]
+        both = solve_triangular(r, np.concatenate((b, one), -1), lower=False, adjoint_a=False)
+        x = both[..., :columns]
+    else:
+        q, r = lapack.qr(adjoint(a))
+        both = solve_triangular(r, np.concatenate((b, one), -1), lower=False, adjoint_a=True)
+        x = np.matmul(q, both[..., :columns])
+    return x, (_size(r) * _size(both[..., columns:])).reshape(-1)
+
+
+def _least_norm(a: Array, b: Array, epsilon: float) -> Array:
+    u, values, vh = lapack.svd(a, full_matrices=False)
+    counts = values > epsilon * np.max(values, -1, keepdims=True, initial=0)
     parts = np.matmul(adjoint(u), b) * (counts / np.where(counts, values, 1))[..., None]
-    return np.matmul(adjoint(vh), parts).astype(a.dtype)
+    return np.matmul(adjoint(vh), parts)
 
 
 def _cholesky_solve(gram: Array, b: Array) -> Array:

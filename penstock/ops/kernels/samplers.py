@@ -18,6 +18,7 @@ import numpy as np
 from penstock.errors import InternalError, InvalidArgumentError
 from penstock.ops import native
 from penstock.ops.kernels.libm32 import logf
+from penstock.ops.kernels.short_rows import reduce_short_rows
 from penstock.ops.native import bounded, rejection, searching, shuffles
 from penstock.ops.native.frames import share_out
 from penstock.ops.philox import RESERVED_PER_OUTPUT, Philox, box_muller64, float64_of, normal, uniform
@@ -244,9 +245,9 @@ def _binomial_rejection(lanes: Lanes, n: np.ndarray, p: np.ndarray) -> np.ndarra
     return out
 
 
-def _cumulate(logits: np.ndarray, cdf: np.ndarray) -> None:
+def _cumulate(logits: np.ndarray, largest: np.ndarray, cdf: np.ndarray) -> None:
     """Sums of exp(logits - the largest of a row) from the left; what is not finite counts as nothing."""
-    top = logits.max(axis=1, keepdims=True).astype(np.float64)
+    top = largest.astype(np.float64)
     if np.isfinite(top).all():
         np.exp(np.subtract(logits, top, out=cdf), out=cdf)
     else:
@@ -263,13 +264,16 @@ def multinomial(gen: Philox, logits: np.ndarray, samples: int, dtype: np.dtype) 
     """Class numbers (rows of logits, samples), each drawn with the softmax of its row."""
     rows, classes = logits.shape
     cdf = np.empty((rows, classes))
-    share_out(rows, classes * 4, lambda first, end: _cumulate(logits[first:end], cdf[first:end]))
+    found = reduce_short_rows(np.maximum, logits, 1, True)
+    largest = logits.max(axis=1, keepdims=True) if found is None else found
+    share_out(rows, classes * 4, lambda first, end: _cumulate(logits[first:end], largest[first:end], cdf[first:end]))
     words = gen.words(rows * samples * 2).astype(np.uint64).reshape(rows, samples, 2)
     target = float64_of(words[..., 0], words[..., 1])
     target *= cdf[:, -1:]
-    found = searching.places(cdf, target, "right")
-    if found is not None:
-        return found.astype(dtype, copy=False)
+    if samples >= searching.MANY_IN_A_ROW or rows == 1:
+        found = searching.places(cdf.view(np.int64), target.view(np.int64), "right")  # none is negative: their bits have the same order
+        if found is not None:
+            return found.astype(dtype, copy=False)
     if rows * 8 < samples:
         found = np.stack([np.searchsorted(row, want, side="right") for row, want in zip(cdf, target, strict=True)])
         return found.astype(dtype)

@@ -10,10 +10,13 @@ from typing import Any
 import numpy as np
 
 from penstock.ops.kernels.lapack import on_one_thread
+from penstock.ops.native import folds
 
 LEAST = 4096
 """Elements from which on it is worth a look."""
 LEAST_ROWS = 64
+FEWEST_ROWS = 8
+"""For which there is a loop; other ways need more."""
 SHORT_SUM = 256
 SHORT_EXTREME = 32
 SHORT_ROW, LONG_ROW = 128, 512
@@ -21,9 +24,10 @@ SHORT_ROW, LONG_ROW = 128, 512
 
 
 def reduce_short_rows(ufunc: Any, x: np.ndarray, axis: Any, keepdims: bool) -> np.ndarray | None:
-    """As `ufunc.reduce(x, axis, keepdims=keepdims)` for a sum, maximum or minimum of many short rows, or the product of all; None for anything else.
+    """As `ufunc.reduce(x, axis, keepdims=keepdims)` for a sum, extreme or product of many short rows, or the product of all; None for anything else.
 
-    A sum is a product with ones, which BLAS takes a tenth of the time for. Extremes are those of the columns of the transpose.
+    A sum is a product with ones, which BLAS takes a tenth of the time for. Other reductions are loops in machine code; without that, extremes are those of
+    the columns of the transpose.
     """
     if x.size < LEAST:
         return None
@@ -33,8 +37,11 @@ def reduce_short_rows(ufunc: Any, x: np.ndarray, axis: Any, keepdims: bool) -> n
     if not x.flags.c_contiguous:
         return _reduce_as_it_lies(ufunc, x, axes, keepdims)
     kept = x.ndim - len(axes)
-    if ufunc is np.multiply:
-        return _product_of_all(x, keepdims) if kept == 0 and x.dtype in _WHOLE else None
+    if ufunc is np.multiply and kept == 0:
+        return _product_of_all(x, keepdims) if x.dtype in _WHOLE else None
+    found = fold_rows(ufunc, x, axes, keepdims)
+    if found is not None or ufunc is np.multiply:
+        return found
     inner = 1
     for a in axes:
         a = a + x.ndim if a < 0 else a
@@ -57,6 +64,15 @@ def reduce_short_rows(ufunc: Any, x: np.ndarray, axis: Any, keepdims: bool) -> n
     return result.reshape(x.shape[:kept] + (1,) * len(axes) if keepdims else x.shape[:kept])
 
 
+def fold_rows(ufunc: Any, x: np.ndarray, axes: Sequence[int], keepdims: bool, wide: bool = False) -> np.ndarray | None:
+    """Of a contiguous array over its last axes, if there is a loop in machine code; see `folds.fold`."""
+    kept = x.ndim - len(axes)
+    if not kept or not x.flags.c_contiguous or any(a < kept for a in axes if a >= 0) or any(a + len(axes) < 0 for a in axes):
+        return None
+    found = folds.fold(ufunc, x.reshape(math.prod(x.shape[:kept]), -1), wide) if x.size >= LEAST else None
+    return found if found is None else found.reshape(x.shape[:kept] + (1,) * len(axes) if keepdims else x.shape[:kept])
+
+
 def _reduce_as_it_lies(ufunc: Any, x: np.ndarray, axes: Sequence[int], keepdims: bool) -> np.ndarray | None:
     """A contiguous array whose axes are in another order, as products over batches leave them."""
     order = sorted(range(x.ndim), key=x.strides.__getitem__, reverse=True)
@@ -76,7 +92,7 @@ def are_short_rows(dims: Sequence[int], axes: Sequence[int]) -> bool:
         return True
     kept = len(dims) - len(axes)
     inner = math.prod(dims[kept:])
-    return bool(axes) and min(axes) >= kept and 2 <= inner <= SHORT_SUM and math.prod(dims) >= max(LEAST, inner * LEAST_ROWS)
+    return bool(axes) and min(axes) >= kept and 2 <= inner <= folds.LONGEST and math.prod(dims) >= max(LEAST, inner * FEWEST_ROWS)
 
 
 def _sections(dims: Sequence[int], axes: Sequence[int]) -> tuple[int, int, int, int] | None:

@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 
 from penstock import errors
+from penstock.ops import native
 from penstock.ops.kernels.numeric import widen
 from penstock.ops.kernels.window import show
+from penstock.ops.native import folds
 from penstock.ops.native.frames import share_out
 
 
@@ -37,11 +39,13 @@ def top_k(x, k, index_type: Any = np.int32):
         index = _among_candidates(wide, k) if n >= LEAST_IN_A_GROUP * GROUPS * k else None
         if index is not None:
             pass
+        elif k <= MOST_ROUNDS and wide.size >= MANY and n >= folds.FEWEST and _is_narrow(wide) and native.available() and not (wide != wide).any():
+            index = _in_rounds(wide, k)
         elif 4 * k < n and not (wide != wide).any():
             index = _largest(wide, k)
         else:
             index = _descending(wide)[:, :k]
-    values = np.take_along_axis(flat, index, -1)
+    values = flat.reshape(-1).take(index + n * np.arange(len(flat))[:, None])
     return [values.reshape(shape), index.astype(index_type).reshape(shape)]
 
 
@@ -61,6 +65,31 @@ def _descending(x: np.ndarray) -> np.ndarray:
 
     share_out(rows, n * WORK, run)
     return result
+
+
+def _in_rounds(x: np.ndarray, k: int) -> np.ndarray:
+    """As `_descending(x)[:, :k]`: the maximum of each row's numbers, which end with where they are, then that of the others, and so on."""
+    rows, n = x.shape
+    found = np.empty((rows, k), np.int64)
+    step = max(TOGETHER // n, 16)
+
+    def run(start: int, end: int) -> None:
+        for first in range(start, end, step):
+            part = slice(first, min(first + step, end))
+            keys = _ordered(x[part])
+            keys <<= 32
+            keys |= np.arange(n - 1, -1, -1)
+            for i in range(k):
+                if i:
+                    np.copyto(keys, -1 << 63, where=keys == found[part, i - 1, None])
+                largest = folds.fold(np.maximum, keys)
+                if largest is None:
+                    largest = np.maximum.reduce(keys, 1)
+                found[part, i] = largest
+
+    share_out(rows, n * WORK, run)
+    found &= 0xFFFFFFFF
+    return n - 1 - found
 
 
 def _stably_descending(x: np.ndarray) -> np.ndarray:
@@ -94,6 +123,10 @@ def _sort_apart(x: np.ndarray, out: np.ndarray) -> None:
         out[again] = keys & 0xFFFFFFFF
 
 
+MANY, MOST_ROUNDS = 1 << 13, 3
+"""Entries from which on, and largest ones up to which, maxima are sought again and again."""
+TOGETHER = 1 << 15
+"""Entries that stay in the cache meanwhile."""
 WIDE_FROM = 128
 """Entries of a row of 8 bytes each, from which on it pays to set equal ones right afterwards."""
 WORK = 16
@@ -205,8 +238,17 @@ def in_top_k(predictions, targets, k):
     if not rows or not classes:
         return np.zeros(rows, bool)
     chosen = np.take_along_axis(predictions, np.where(valid, targets, 0)[:, None], 1)
-    valid &= np.minimum.reduce(np.isfinite(predictions).view(np.uint8), 1).view(bool)
-    return valid & (_true_in_rows(predictions > chosen) < k)
+    larger = np.zeros(rows, np.int64)
+    left, start, width = slice(None), 0, classes if predictions.size < MANY else max(64, 4 * int(k))
+    while start < classes:  # most rows have found k larger ones after some columns, which says no
+        part = predictions[left, start : start + width]
+        larger[left] += _true_in_rows(part > chosen[left])
+        valid[left] &= np.minimum.reduce(np.isfinite(part).view(np.uint8), 1).view(bool)
+        start, width = start + width, 2 * width
+        left = np.flatnonzero(valid & (larger < k))
+        if not left.size:
+            break
+    return valid & (larger < k)
 
 
 def _true_in_rows(truths: np.ndarray) -> np.ndarray:

@@ -29,7 +29,9 @@ SMALL = 64
 """Arrays of fewer elements are left to NumPy: to write a loop takes milliseconds, and a program of tiny values may never need it."""
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
-_TYPES = {np.dtype(np.float16): "f16", BFLOAT16: "bf16", np.dtype(np.bool_): "bool", np.dtype(np.float32): "f32", np.dtype(np.float64): "f64", np.dtype(np.int32): "i32", np.dtype(np.int64): "i64"}
+_SHORT = {np.dtype(np.int8): "i8", np.dtype(np.uint8): "u8", np.dtype(np.int16): "i16", np.dtype(np.uint16): "u16"}
+_TYPES = {**_SHORT, np.dtype(np.float16): "f16", BFLOAT16: "bf16", np.dtype(np.bool_): "bool", np.dtype(np.float32): "f32", np.dtype(np.float64): "f64", np.dtype(np.int32): "i32", np.dtype(np.int64): "i64"}
+_IN_FLOATS = ("f32", "f64")
 PIECE = 1 << 18
 """Instructions that are worth a thread: about 80 us."""
 
@@ -86,7 +88,7 @@ class Loop:
         function, cost = found
         if len(arrays) > 1 and any(a.shape != first.shape for a in arrays):
             arrays = tuple(np.broadcast_arrays(*arrays))
-        arrays = tuple(map(np.ascontiguousarray, arrays))
+        arrays = tuple(map(contiguous, arrays))
         out = np.empty(arrays[0].shape, self.result or kinds[0])
         over_threads(function, out.size, cost, [(address_of(a), a.itemsize) for a in (*arrays, out)])
         return out
@@ -126,8 +128,9 @@ class Loop:
         with self._lock:
             if kinds not in self._made:
                 types = [_TYPES.get(kind) for kind in kinds]
-                is_known = None not in types and "bool" not in types and ("bf16" not in types or self.compute == "f32")
-                self._made[kinds] = self._compiled(types) if is_known else None  # type: ignore[arg-type]
+                is_known = None not in types and "bool" not in types and ("bf16" not in types or self.compute in _IN_FLOATS)
+                is_short = not _SHORT.keys().isdisjoint((*kinds, self.result))
+                self._made[kinds] = self._compiled(types) if is_known and (not is_short or self.compute in _IN_FLOATS) else None  # type: ignore[arg-type]
             return self._made[kinds]
 
     def _compiled(self, types: list[str]) -> tuple[Any, float]:
@@ -141,6 +144,13 @@ class Loop:
 def address_of(array: np.ndarray) -> int:
     """`array.ctypes.data` in a fifth of the time: the pointer that stands first in an array."""
     return ctypes.c_ssize_t.from_address(id(array) + object.__basicsize__).value
+
+
+def contiguous(array: np.ndarray) -> np.ndarray:
+    """np.ascontiguousarray, which copies bfloat16 number by number."""
+    if array.dtype == BFLOAT16 and not array.flags.c_contiguous:
+        return np.ascontiguousarray(array.view(np.uint16)).view(BFLOAT16)
+    return np.ascontiguousarray(array)
 
 
 def looped(function: Callable[..., Any]) -> Callable[..., Any]:

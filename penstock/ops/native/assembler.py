@@ -89,6 +89,7 @@ _BY_TYPE = {
 
 VECTOR: dict[str, Row] = {f"{name}.{type}": row for name, rows in _BY_TYPE.items() for type, row in rows.items()} | {
     "quarters": Row(3, 1, 0, 0x23),  # two quarters of the first operand, two of the second; the constant says which
+    "shuffle.f32": Row(1, 0, 0, 0xC6),  # of each 128 bits: two elements of the first operand, two of the second; the constant says which
     "mul_low_halves": Row(1, 1, 1, 0xF4),  # 32 x 32 -> 64 bits in each 64-bit lane
     "f64_to_f32": Row(1, 1, 1, 0x5A),
     "f32_to_f64": Row(1, 0, 0, 0x5A),
@@ -99,6 +100,7 @@ VECTOR: dict[str, Row] = {f"{name}.{type}": row for name, rows in _BY_TYPE.items
     "i32_to_f32": Row(1, 0, 0, 0x5B),
     "f32_to_i32": Row(1, 2, 0, 0x5B),  # towards zero
     "u32_to_i64": Row(2, 1, 0, 0x35),
+    "i32_to_i64": Row(2, 1, 0, 0x25),
     "f16_to_f32": Row(2, 1, 0, 0x13),
     "f32_to_f16": Row(3, 1, 0, 0x1D),  # stores: the source is the register operand
     "i64_to_i32": Row(2, 2, 0, 0x35),  # stores likewise

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from penstock.ops.native import assembler as asm
-from penstock.ops.native.assembler import HALF, QUARTER, RAX, RDI, RSP, Assembler, Mem
+from penstock.ops.native.assembler import FULL, HALF, QUARTER, RAX, RDI, RSP, Assembler, Mem
 from penstock.ops.native.vectors import Node, Trace
 
 _POINTERS = (asm.RSI, asm.RDX, asm.RCX, asm.R8, asm.R9)
@@ -28,6 +28,8 @@ _ACTIVE = 7
 """The k register that says which lanes hold elements."""
 _PINNED = 16
 """At most so many registers belong to what a loop carries."""
+_SHORT = frozenset(("i8", "u8", "i16", "u16"))
+"""Whole numbers in memory, of 32 bits in registers."""
 _BORDERS = frozenset(("if", "end", "loop", "unless", "again"))
 _ONES = np.ones(64, np.uint8)
 _COMMUTATIVE = frozenset(("add", "mul", "and", "or", "xor", "mul_low_halves"))
@@ -317,8 +319,16 @@ class Code:
         if stored == type:
             self.asm.vector(f"load.{stored}", register, memory, mask=_ACTIVE, zero=True)
         elif stored == "bf16":
-            self.asm.vector("u16_to_i32", register, memory, mask=_ACTIVE, zero=True)
-            self.asm.vector("shl.i32", register, register, immediate=16)
+            length = HALF if type == "f64" else FULL
+            self.asm.vector("u16_to_i32", register, memory, mask=_ACTIVE, zero=True, length=length)
+            self.asm.vector("shl.i32", register, register, immediate=16, length=length)
+            if type == "f64":
+                self.asm.vector("f32_to_f64", register, register)
+        elif stored in _SHORT:
+            length = HALF if type == "f64" else FULL
+            self.asm.vector(f"{stored}_to_i32", register, memory, mask=_ACTIVE, zero=True, length=length)
+            if type != "i32":
+                self.asm.vector(f"i32_to_{type}", register, register)
         elif stored == "f16" and type == "f64":
             self.asm.vector("f16_to_f32", register, memory, mask=_ACTIVE, zero=True, length=HALF)
             self.asm.vector("f32_to_f64", register, register)
@@ -347,7 +357,14 @@ class Code:
             self.asm.vector("i64_to_i32", source, memory, mask=_ACTIVE)
             return
         register = self._free_register(self.files["vector"], (source,))
-        if (value.type, stored) == ("f64", "i64"):
+        if stored in _SHORT:  # by way of 32 bits: the upper ones are dropped
+            length = HALF if value.type == "f64" else FULL
+            self.asm.vector(f"{value.type}_to_i32", register, source)
+            self.asm.vector(f"i32_to_u{stored[1:]}", register, memory, mask=_ACTIVE, length=length)
+        elif (value.type, stored) == ("f32", "i32"):
+            self.asm.vector("f32_to_i32", register, source)
+            self.asm.vector("store.i32", register, memory, mask=_ACTIVE)
+        elif (value.type, stored) == ("f64", "i64"):
             self.asm.vector("f64_to_i64", register, source)
             self.asm.vector("store.i64", register, memory, mask=_ACTIVE)
         elif (value.type, stored) == ("f64", "i32"):
@@ -552,7 +569,7 @@ def compile_loop(
 ) -> tuple[Any, float]:
     """The C function f(n, *pointers) that sets outputs[i] = formula(*inputs)[i] for n elements, and about how many instructions it takes for each.
 
-    Types are f16, bf16, f32, f64, i32, i64, and bool for outputs; `compute` is the type in which the formula gets its arguments.
+    Types are f16, bf16, f32, f64, i32, i64, i8, u8, i16, u16 (where floats are computed), and bool for outputs; `compute` is the type in which the formula gets its arguments.
     """
     from penstock.ops.native import maths
 
@@ -564,7 +581,7 @@ def compile_loop(
             value = maths.to_bfloat16(value)
         trace.add("output", [value], "none", (len(inputs) + i, stored, 0))
     lanes = 64 // (int(compute[1:]) // 8)
-    steps = [lanes * (1 if t == "bool" else int(t[-2:]) // 8) for t in (*inputs, *outputs)]
+    steps = [lanes * (1 if t == "bool" else int(t.lstrip("bfiu")) // 8) for t in (*inputs, *outputs)]
     code = Code(trace, lanes, steps)
     turns = 20 if any(node.name == "loop" for node in code.nodes) else 1
     return function_at(into_memory(code.write()), len(steps)), len(code.nodes) * turns / lanes + len(steps) / 2

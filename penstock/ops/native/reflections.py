@@ -28,7 +28,18 @@ can_reflect = can_rotate
 def qr(x: np.ndarray, full: bool) -> tuple[np.ndarray, np.ndarray]:
     """(q, r) with signs as LAPACK has them; as many columns of q as rows of x if `full`, otherwise no more than there are columns."""
     m, n = x.shape[-2:]
-    inner = m if full else min(m, n)
+    q, r = _factors(x, m if full else min(m, n))
+    return np.ascontiguousarray(q), np.triu(r)
+
+
+def triangle(x: np.ndarray) -> np.ndarray:
+    """r alone, of at most as many rows as columns."""
+    return np.triu(_factors(x, 0)[1])
+
+
+def _factors(x: np.ndarray, inner: int) -> tuple[np.ndarray, np.ndarray]:
+    """q of `inner` columns, and r of as many rows, or as many as there are reflections."""
+    m, n = x.shape[-2:]
     steps = min(m, n)
     flat, exponents = scaled(np.swapaxes(x, -1, -2).reshape(-1, n * m))
     lanes, count = 64 // x.itemsize, len(flat)
@@ -44,9 +55,11 @@ def qr(x: np.ndarray, full: bool) -> tuple[np.ndarray, np.ndarray]:
         _reflect(TYPES[x.dtype])(end - first, address_of(blocks) + first * blocks.strides[0], address_of(table))
 
     native.threads.parallel_for(pieces, work)
-    q = np.swapaxes(back(blocks[:, q_at:], count).reshape(*x.shape[:-2], inner, m), -1, -2)
-    r = np.swapaxes(np.ldexp(back(blocks[:, : n * m], count), exponents).reshape(*x.shape[:-2], n, m)[..., :inner], -1, -2)
-    return np.ascontiguousarray(q), np.triu(r)
+    q = x[..., :0]  # none
+    if inner:
+        q = np.swapaxes(back(blocks[:, q_at:], count).reshape(*x.shape[:-2], inner, m), -1, -2)
+    r = np.swapaxes(np.ldexp(back(blocks[:, : n * m], count), exponents).reshape(*x.shape[:-2], n, m)[..., : inner or steps], -1, -2)
+    return q, r
 
 
 @cache

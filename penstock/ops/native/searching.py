@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from penstock.ops import native
+from penstock.ops.native import address_of
 from penstock.ops.native import assembler as asm
 from penstock.ops.native.assembler import R8, R9, R10, RAX, RCX, RDI, RDX, RSI, Assembler, Mem
 from penstock.ops.native.frames import finished, share_out
@@ -17,13 +18,17 @@ _FEW = 512
 """Numbers up to which NumPy is as quick."""
 _MOST_KEYS = 8
 """Keys for each number that is sought, from which on it costs more to bring them into shape."""
+MANY_IN_A_ROW = 16
+"""Numbers that are sought in each row, which are worth a call."""
 _WORK = 8
 """Numbers that are added in the time that one is found in."""
 
 
 def places(rows: np.ndarray, values: np.ndarray, side: str) -> np.ndarray | None:
     """np.searchsorted of each row of `values` in that of `rows`, as int64; None if NumPy has to do it, as for NaNs."""
-    if values.size < _FEW or not 0 < rows.size <= values.size * _MOST_KEYS or rows.dtype != values.dtype or not native.available():
+    if values.size < _FEW or not rows.size or rows.dtype != values.dtype or not native.available():
+        return None
+    if rows.size > values.size * _MOST_KEYS and not (values.shape[1] >= MANY_IN_A_ROW and rows.dtype == np.int64 and rows.flags.c_contiguous):
         return None
     keys, sought = _ordered(rows), _ordered(values)
     if keys is None or sought is None:
@@ -35,14 +40,14 @@ def places(rows: np.ndarray, values: np.ndarray, side: str) -> np.ndarray | None
         halves.append(n // 2 * 8)
         n -= n // 2
     steps, function = np.array(halves, np.int64), _search(len(halves), side == "left")
+    sought_at, keys_at, result_at, steps_at = map(address_of, (sought, keys, result, steps))
 
     def run(start: int, end: int) -> None:
         """Numbers from `start` to `end`, counted through all rows."""
         while start < end:
             row, column = divmod(start, count)
             some = min(end - start, count - column)
-            here = sought.ctypes.data + start * 8, keys.ctypes.data + row * keys.strides[0], result.ctypes.data + start * 8
-            function(some, *here, steps.ctypes.data, 0)
+            function(some, sought_at + start * 8, keys_at + row * keys.strides[0], result_at + start * 8, steps_at, 0)
             start += some
 
     share_out(values.size, _WORK, run)
