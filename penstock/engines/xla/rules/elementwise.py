@@ -296,8 +296,8 @@ def softsign(x: Any) -> Any:
 
 
 def _masked(gradients: Any, mask: Any) -> Any:
-    """A product, so that a NaN of the gradients shows."""
-    return gradients * mask.astype(gradients.dtype)
+    """gradients * mask: a NaN or an infinity of the gradients is NaN where the mask is 0. Not as a product with a mask, which XLA takes for a choice: 0 * inf would be 0."""
+    return jnp.where(mask, gradients, gradients * const(0, gradients))
 
 
 @rule("ReluGrad")
