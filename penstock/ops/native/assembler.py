@@ -104,6 +104,7 @@ VECTOR: dict[str, Row] = {f"{name}.{type}": row for name, rows in _BY_TYPE.items
     "i64_to_i32": Row(2, 2, 0, 0x35),  # stores likewise
     "u16_to_i32": Row(2, 1, 0, 0x33),
     "i32_to_u16": Row(2, 2, 0, 0x33),  # stores likewise
+    "shuffle.u8": Row(2, 1, 0, 0x00),  # bytes of each 16: values, indices
     "permute.i32": Row(2, 1, 0, 0x36),  # indices, values
     "permute.i64": Row(2, 1, 1, 0x36),
     "upper_half": Row(3, 1, 0, 0x1B),  # the source is the register operand, the result the other
