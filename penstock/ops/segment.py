@@ -68,7 +68,7 @@ def sorted_segments(ufunc: Any, gap: int) -> Any:
 
 def in_one_pass(ufunc: Any, rows: Any, ids: Any, gap: int, scale: str = "") -> np.ndarray | None:
     """`reduce_groups` with as many groups as sorted ids describe; None also if they are no such ids."""
-    if ids.ndim != 1 or not ids.size:
+    if rows.ndim < 2 or ids.ndim != 1 or not ids.size:
         return None
     count = int(ids[-1]) + 1
     return None if count < 1 else reduce_groups(ufunc, rows, ids, count, gap, scale=scale)

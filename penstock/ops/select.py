@@ -160,6 +160,8 @@ op("Where(input: T) -> (index: int64) [T: type in {float, double, int32, uint8, 
 
 _BRANCHLESS_FROM = 2048
 """Elements from which on arithmetic beats np.where, which jumps for every element: an unpredictable condition costs it several times as much."""
+_FEW_ROWS = 16
+"""Rows up to which NumPy is quick enough, however long they are."""
 _PIECE = 65536
 """Elements chosen at a time: their temporaries stay in the cache."""
 _VALUES = (np.ndarray, np.generic)
@@ -179,7 +181,7 @@ def _is_row_by_row(condition: np.ndarray, t: np.ndarray, e: np.ndarray) -> bool:
 
 def choose(condition: Any, t: Any, e: Any) -> np.ndarray:
     """np.where(condition, t, e): on long arrays of one shape (t or e may be one number) by machine code, or by arithmetic on the bits."""
-    if condition.ndim > 1 and condition.size == len(condition) and isinstance(t, np.ndarray) and isinstance(e, np.ndarray) and _is_row_by_row(condition, t, e):
+    if condition.ndim > 1 and condition.size == len(condition) > _FEW_ROWS and isinstance(t, np.ndarray) and isinstance(e, np.ndarray) and _is_row_by_row(condition, t, e):
         return choose_rows(condition.reshape(-1), t, e)
     if condition.size < _BRANCHLESS_FROM or not (isinstance(t, _VALUES) and isinstance(e, _VALUES)):  # a string comes as bytes
         return np.where(condition, t, e)

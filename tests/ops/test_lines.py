@@ -86,8 +86,10 @@ def test_paddings_and_joins(all_sizes, dtype):
 
 
 @pytest.mark.parametrize("block", [[1, 2], [2, 2], [3, 2], [2, 9], [9, 9]])
+@pytest.mark.parametrize("is_small", [False, True])
 @pytest.mark.parametrize("border", [[[0, 0], [0, 0]], [[0, 1], [2, 0]], [[2, 3], [1, 4]], [[5, 0], [0, 7]], [[12, 6], [1, 10]]])
-def test_blocks_of_batches(all_sizes, block, border):
+def test_blocks_of_batches(all_sizes, monkeypatch, block, border, is_small):
+    monkeypatch.setattr(blocks, "_SMALL", (1 << 30) * is_small)
     batch, depth = 2, 3
     sizes = [b * 6 for b in block]
     space = [size - before - after for size, (before, after) in zip(sizes, border, strict=True)]

@@ -40,10 +40,23 @@ def space_to_batch_nd(x, block_shape, paddings):
             raise errors.InvalidArgumentError(f"padded_shape[{i}]={size} is not divisible by block_shape[{i}]={block}")
     rest, cells = x.shape[1 + dims :], [size // block for size, block in zip(sizes, blocks, strict=True)]
     make = np.zeros if any(p for pair in pads for p in pair) else np.empty
+    out = (x.shape[0] * _product(blocks), *cells, *rest)
+    if x.nbytes < _SMALL:
+        if make is np.zeros:
+            padded = make((x.shape[0], *sizes, *rest), x.dtype)
+            padded[(slice(None), *(slice(before, before + size) for (before, _), size in zip(pads, x.shape[1:])))] = x
+            x = padded
+        split = [v for pair in zip(cells, blocks, strict=True) for v in pair]
+        order = (*range(2, 2 * dims + 1, 2), 0, *range(1, 2 * dims, 2), *range(2 * dims + 1, 1 + 2 * dims + len(rest)))
+        return x.reshape(x.shape[0], *split, *rest).transpose(order).reshape(out)
     result = make((*blocks, x.shape[0], *cells, *rest), x.dtype)
     for space, batch in _parts(x, result, blocks, pads):
         lines.copy(batch, space)
-    return result.reshape(x.shape[0] * _product(blocks), *cells, *rest)
+    return result.reshape(out)
+
+
+_SMALL = 1 << 16
+"""Bytes below which one copy by NumPy, or a second one for the border, is quicker than to take an array apart."""
 
 
 def _parts(space: np.ndarray, batch: np.ndarray, blocks: list[int], borders: list[list[int]]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
@@ -88,8 +101,13 @@ def batch_to_space_nd(x, block_shape, crops):
             raise errors.InvalidArgumentError(f"cropped_shape[{i}]={size - sum(cuts[i])} must be non-negative")
     rest = x.shape[1 + dims :]
     left = [size - before - after for size, (before, after) in zip(sizes, cuts, strict=True)]
+    grid = x.reshape(*blocks, x.shape[0] // count, *x.shape[1:])
+    if x.nbytes < _SMALL:
+        order = (dims, *(axis for i in range(dims) for axis in (dims + 1 + i, i)), *range(2 * dims + 1, grid.ndim))
+        whole = grid.transpose(order).reshape(x.shape[0] // count, *sizes, *rest)
+        return np.ascontiguousarray(whole[(slice(None), *(slice(before, before + size) for (before, _), size in zip(cuts, left, strict=True)))])
     result = np.empty((x.shape[0] // count, *left, *rest), x.dtype)
-    for space, batch in _parts(result, x.reshape(*blocks, x.shape[0] // count, *x.shape[1:]), blocks, cuts):
+    for space, batch in _parts(result, grid, blocks, cuts):
         lines.copy(space, batch)
     return result
 

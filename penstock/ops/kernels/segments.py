@@ -85,7 +85,7 @@ def reduce_sorted(ufunc: Any, rows: np.ndarray, ids: np.ndarray, count: int, gap
     """result[i] = the rows whose id is i, combined; `gap` where there is none. `ids` do not decrease."""
     if rows.ndim > 1 and rows.size == len(rows) != 0:  # NumPy is quick for vectors
         return reduce_sorted(ufunc, rows.reshape(-1), ids, count, gap).reshape(count, *rows.shape[1:])
-    found = reduce_groups(ufunc, rows, ids, count, gap)
+    found = reduce_groups(ufunc, rows, ids, count, gap) if rows.ndim > 1 else None
     if found is not None:
         return found
     if ids.size and _can_fold(ufunc, rows, ids, count):
@@ -202,10 +202,10 @@ def group_sizes(ids: np.ndarray, count: int) -> np.ndarray:
 
 def sorted_group_sizes(ids: np.ndarray, count: int) -> np.ndarray:
     """The same for ids that do not decrease."""
-    result = np.zeros(count, np.int64)
-    if ids.size:
-        starts = starts_of_groups(ids)
-        result[ids[starts]] = np.diff(starts, append=ids.size)
+    if ids.size < 1 << 12:
+        return group_sizes(ids, count)
+    result, starts = np.zeros(count, np.int64), starts_of_groups(ids)
+    result[ids[starts]] = np.diff(starts, append=ids.size)
     return result
 
 

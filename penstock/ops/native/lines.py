@@ -22,7 +22,7 @@ from penstock.ops.native import assembler as asm
 from penstock.ops.native.assembler import R8, R9, R10, R11, R12, R13, RAX, RBP, RBX, RCX, RDI, RDX, RSI, Assembler, Mem
 from penstock.ops.native.frames import begun, code_of
 
-_LARGE = 1 << 14
+_LARGE = 1 << 16
 """Bytes from which it pays."""
 _LONGEST = 1 << 12
 """Bytes of a line from which on NumPy is as quick."""
@@ -60,7 +60,7 @@ def laid_out(view: np.ndarray) -> np.ndarray:
     if view.nbytes < _LARGE or view.flags.c_contiguous or view.dtype.hasobject or not native.available():
         return view
     plan = _plan(view.shape, _strides(view.shape, view.itemsize), view.strides, view.itemsize)
-    return view if plan is None or (plan[2][-1] > _SHORT and not plan[1][1]) else in_order(view)
+    return view if plan is None or (plan[3][-1] > _SHORT and not plan[2][1]) else in_order(view)
 
 
 def _strides(shape: tuple[int, ...], item: int) -> tuple[int, ...]:
@@ -74,15 +74,16 @@ def _copied(target: np.ndarray, source: np.ndarray) -> bool:
     plan = _plan(source.shape, target.strides, source.strides, source.itemsize)
     if plan is None:
         return False
-    records, line, sizes = plan
+    outer, first, line, sizes = plan
+    records = (_records if math.prod(size for size, _, _ in outer) <= _MOST else _records.__wrapped__)(outer, first)
     _copy(line)(len(records), address_of(records), (ctypes.c_int64 * 9)(*sizes, address_of(target), address_of(source)))  # two threads would not be quicker
     return True
 
 
 @lru_cache(256)
-def _plan(shape: tuple[int, ...], to: tuple[int, ...], of: tuple[int, ...], item: int) -> tuple[np.ndarray, Line, tuple[int, ...]] | None:
-    """Records (bytes from the arrays' first elements to those of a block of lines, in the target and in the source), the kind of line, and the sizes that `_copy` wants:
-    of two axes the number of lines and the steps in both arrays, and a line's bytes."""
+def _plan(shape: tuple[int, ...], to: tuple[int, ...], of: tuple[int, ...], item: int) -> tuple[tuple[tuple[int, int, int], ...], int, Line, tuple[int, ...]] | None:
+    """The outer axes, where in the source the first line begins, the kind of line, and the sizes that `_copy` wants: of the two inner axes the number of lines and the
+    steps in both arrays, and a line's bytes."""
     axes = _joined(sorted(zip(shape, to, of, strict=True), key=lambda axis: -axis[1]))
     if not axes or axes[-1][1] != item or abs(axes[-1][2]) != item:
         return None
@@ -95,12 +96,16 @@ def _plan(shape: tuple[int, ...], to: tuple[int, ...], of: tuple[int, ...], item
     if (length < _VECTOR or item > 8) if turned else (length > _LONGEST or not axes):
         return None
     (inner, *inner_steps), (outer, *outer_steps) = [*reversed(axes), (1, 0, 0), (1, 0, 0)][:2]
-    starts = np.array([[0, item - length if turned else 0]])
-    if math.prod(size for size, _, _ in axes[:-2]) > _MOST:
-        return None
-    for size, target, source in axes[:-2]:
+    return tuple(axes[:-2]), item - length if turned else 0, (length if length <= _UNROLLED else 0, turned), (outer, *outer_steps, inner, *inner_steps, length)
+
+
+@lru_cache(64)
+def _records(axes: tuple[tuple[int, int, int], ...], first: int) -> np.ndarray:
+    """Bytes from the arrays' first elements to those of each block of lines, in the target and in the source."""
+    starts = np.array([[0, first]])
+    for size, target, source in axes:
         starts = (starts[:, None] + np.arange(size)[:, None] * np.array([target, source])).reshape(-1, 2)
-    return np.ascontiguousarray(starts), (length if length <= _UNROLLED else 0, turned), (outer, *outer_steps, inner, *inner_steps, length)
+    return starts
 
 
 def _joined(axes: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
@@ -116,8 +121,8 @@ def _joined(axes: list[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
     return result
 
 
-_MOST = 1 << 16
-"""Records of a plan."""
+_MOST = 1 << 12
+"""Records that are kept for the next time."""
 _OUTER, _OUTER_TO, _OUTER_OF, _INNER, _INNER_TO, _INNER_OF, _LENGTH, _TARGET, _SOURCE = (Mem(RDX, 8 * i) for i in range(9))
 
 
