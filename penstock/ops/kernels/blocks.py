@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterator, Sequence
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
 from penstock import errors
 from penstock.ops.kernels.window import layout, show
@@ -67,19 +68,26 @@ def _parts(space: np.ndarray, batch: np.ndarray, blocks: list[int], borders: lis
     pairs = [axis for i in range(dims) for axis in (dims + 1 + i, i)]
     grid = batch.transpose(dims, *pairs, *range(2 * dims + 1, batch.ndim))
     for parts in itertools.product(*(_along(block, before, size) for block, (before, _), size in zip(blocks, borders, space.shape[1:]))):
-        part = space[(slice(None), *(at for at, _, _ in parts))]
-        shape = [size for _, q, k in parts for size in (q.stop - q.start, k.stop - k.start)]
-        yield part.reshape(n, *shape, *rest), grid[(slice(None), *(at for _, q, k in parts for at in (q, k)))]
+        part = grid[(slice(None), *(at for _, q, k, _ in parts for at in (q, k)))]
+        shape, strides = list(part.shape), list(part.strides)
+        for i, (_, _, _, crosses) in enumerate(parts):
+            if crosses:  # from the second cell of a block to the first one of the next
+                shape[2 * i + 2], strides[2 * i + 2] = 2, strides[2 * i + 1] - strides[2 * i + 2]
+        part = as_strided(part, shape, strides)
+        yield space[(slice(None), *(at for at, _, _, _ in parts))].reshape(n, *shape[1 : 1 + 2 * dims], *rest), part
 
 
-def _along(block: int, before: int, size: int) -> Iterator[tuple[slice, slice, slice]]:
-    """(places in space, blocks, places in these) of one axis."""
+def _along(block: int, before: int, size: int) -> Iterator[tuple[slice, slice, slice, bool]]:
+    """(places in space, blocks, places in these, whether each is followed by the next block's first one) of one axis."""
     at, end = before, before + size
+    if block == 2 and before % 2 and size > 1:
+        at += size // 2 * 2
+        yield slice(0, at - before), slice(before // 2, at // 2), slice(1, 2), True
     while at < end:
         place = at % block
         whole = 0 if place else (end - at) // block
         step = whole * block or min(block - place, end - at)
-        yield slice(at - before, at - before + step), slice(at // block, at // block + max(whole, 1)), slice(0, block) if whole else slice(place, place + step)
+        yield slice(at - before, at - before + step), slice(at // block, at // block + max(whole, 1)), slice(0, block) if whole else slice(place, place + step), False
         at += step
 
 
