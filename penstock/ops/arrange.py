@@ -10,7 +10,7 @@ import numpy as np
 from penstock.errors import InvalidArgumentError
 from penstock.graph.ir import Dims
 from penstock.ops.declare import NOT_DIFFERENTIABLE, op, with_rank
-from penstock.ops.native import pixels
+from penstock.ops.native import lines
 from penstock.ops.native.frames import share_out
 from penstock.ops.samples import arr, empty, normal, strings
 from penstock.shapes import format_dims, merge_dims
@@ -109,12 +109,24 @@ def pad_kernel(x: Any, paddings: np.ndarray, value: Any = None) -> np.ndarray:
         raise InvalidArgumentError(f"constant_values must be a scalar. Found: {format_dims(value.shape)}")
     if not shape:
         return x
-    if value is None and x.dtype != object:
-        result = np.zeros(shape, x.dtype)
-    else:
-        result = np.full(shape, b"" if value is None else np.asarray(value), x.dtype)
-    result[place] = x
+    fill = (b"" if x.dtype == object else 0) if value is None else np.asarray(value)
+    if x.dtype == object or x.nbytes < _LARGE:
+        result = np.zeros(shape, x.dtype) if fill.__class__ is int else np.full(shape, fill, x.dtype)
+        result[place] = x
+        return result
+    result = np.empty(shape, x.dtype)
+    inner = result
+    for axis, at in enumerate(place):  # only the border is filled
+        along = (slice(None),) * axis
+        inner[(*along, slice(at.start))] = fill
+        inner[(*along, slice(at.stop, None))] = fill
+        inner = inner[(*along, at)]
+    lines.copy(inner, x)
     return result
+
+
+_LARGE = 1 << 16
+"""Bytes from which on it pays to fill nothing twice."""
 
 
 def padded_shape(shape: tuple[int, ...], paddings: np.ndarray) -> tuple[tuple[int, ...], tuple[slice, ...]]:
@@ -288,7 +300,7 @@ def reverse_kernel(x: Any, dims: np.ndarray) -> np.ndarray:
         raise InvalidArgumentError(
             f"'dims' must have the same number of values as 'input' has dimensions. 'input' has {x.ndim}'dims' has {dims.size} values"
         )
-    return np.flip(x, np.flatnonzero(dims).tolist()) if dims.any() else x
+    return lines.laid_out(np.flip(x, np.flatnonzero(dims).tolist())) if dims.any() else x
 
 
 def reverse_shape(c: Any) -> Dims:
@@ -317,7 +329,7 @@ def reverse_v2_kernel(x: Any, axis: np.ndarray) -> np.ndarray:
     if axis.ndim != 1:
         raise InvalidArgumentError(f"'dims' must be 1-dimension, not {axis.ndim}")
     axes = _reverse_axes(x.ndim, axis.tolist(), InvalidArgumentError)
-    return pixels.laid_out(np.flip(x, axes)) if axes else x
+    return lines.laid_out(np.flip(x, axes)) if axes else x
 
 
 def reverse_v2_shape(c: Any) -> Dims:

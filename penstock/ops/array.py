@@ -26,7 +26,7 @@ from penstock.ops.kernels.joins import (
     unpack_kernel,
     unpack_shape,
 )
-from penstock.ops.native import pixels, transposes
+from penstock.ops.native import lines, transposes
 from penstock.ops.samples import arr, empty, ints, normal, strings
 from penstock.shapes import format_dims, num_elements
 
@@ -276,7 +276,7 @@ def transpose_kernel(x: Any, perm: np.ndarray) -> np.ndarray:
         _check_permutation(x.ndim, perm)
         raise
     found = transposes.turned(view)
-    return pixels.laid_out(view) if found is None else found
+    return lines.laid_out(view) if found is None else found
 
 
 def _check_permutation(rank: int, perm: np.ndarray) -> None:

@@ -14,6 +14,7 @@ from penstock.graph.ir import Dims, Operation
 from penstock.ops.constant import blank
 from penstock.ops.declare import op, with_rank_at_least
 from penstock.ops.kernels.rows import check_indices, nd_rows, scatter_nd
+from penstock.ops.native.choosing import partitioned
 from penstock.ops.native.rows import can_fold, fold_until
 from penstock.ops.samples import arr, empty, ints, normal, program, strings
 from penstock.shapes import format_dims, merge_dims
@@ -434,14 +435,15 @@ def dynamic_partition_kernel(data: Any, partitions: Any, *, num_partitions: int)
             f"data.shape must start with partitions.shape, got data.shape = {format_dims(data.shape)}, "
             f"partitions.shape = {format_dims(partitions.shape)}"
         )
-    bad = (partitions < 0) | (partitions >= num_partitions)
-    if bad.any():
+    numbers = np.ascontiguousarray(partitions).reshape(-1)
+    if numbers.size and int(numbers.view(np.uint32).max()) >= num_partitions:
+        bad = (partitions < 0) | (partitions >= num_partitions)
         where = np.argwhere(bad)[0]
         place = f"[{','.join(map(str, where))}]" if partitions.ndim else ""
         raise InvalidArgumentError(f"partitions{place} = {np.asarray(partitions)[tuple(where)]} is not in [0, {num_partitions})")
+    found = partitioned(data, numbers, num_partitions) if data.ndim == partitions.ndim else None
     rows = data.reshape((partitions.size, *data.shape[partitions.ndim :]))
-    numbers = partitions.reshape(-1)
-    return [rows.take(np.flatnonzero(numbers == i), 0) for i in range(num_partitions)]  # a mask with no pattern takes longer
+    return [rows.take(np.flatnonzero(numbers == i), 0) for i in range(num_partitions)] if found is None else found  # a mask with no pattern takes longer
 
 
 def dynamic_partition_shape(c: Any) -> list[Dims]:

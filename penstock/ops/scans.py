@@ -14,6 +14,7 @@ from penstock.ops.kernels import threads
 from penstock.ops.kernels.numeric import NARROW, narrow, widen
 from penstock.ops.native import transposes
 from penstock.ops.native.frames import share_out
+from penstock.ops.native.ramps import ramp
 from penstock.ops.samples import arr, empty, ints, normal, uniform
 from penstock.shapes import Dims, format_dims
 
@@ -216,11 +217,18 @@ def range_kernel(start: Any, limit: Any, delta: Any) -> Any:
     dtype = start.dtype
     if dtype.kind in "iu":
         a, b, step = int(start), int(limit), int(delta)
-        return np.arange(a, a + range_size(a, b, step) * step, step, dtype=dtype)
+        size = range_size(a, b, step)
+        found = ramp(start, delta, size)
+        return np.arange(a, a + size * step, step, dtype=dtype) if found is None else found
     wide = np.float64 if dtype == np.float64 else np.float32
     size = range_size(float(start), float(limit), float(delta))
-    # One product and one sum per number: errors do not pile up.
-    return (wide(start) + np.arange(size, dtype=wide) * wide(delta)).astype(dtype)
+    return _evenly_spaced(wide(start), wide(delta), size).astype(dtype, copy=False)
+
+
+def _evenly_spaced(first: Any, step: Any, size: int) -> np.ndarray:
+    """One product and one sum per number: errors do not pile up."""
+    found = ramp(first, step, size)
+    return first + np.arange(size, dtype=step.dtype) * step if found is None else found
 
 
 def range_shape(c: Any) -> Dims:
@@ -258,10 +266,10 @@ def lin_space_kernel(start: Any, stop: Any, num: Any) -> Any:
     dtype = start.dtype
     wide = np.float64 if dtype == np.float64 else np.float32
     first, last = wide(start), wide(stop)
-    result = first + np.arange(n, dtype=wide) * ((last - first) / wide(max(n - 1, 1)))
+    result = _evenly_spaced(first, (last - first) / wide(max(n - 1, 1)), n)
     if n > 1:
         result[-1] = last  # exactly, whatever rounding says
-    return result.astype(dtype)
+    return result.astype(dtype, copy=False)
 
 
 def lin_space_shape(c: Any) -> Dims:

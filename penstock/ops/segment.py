@@ -16,13 +16,14 @@ from penstock.ops.kernels.segments import (
     PACKET_BYTES,
     extremes_among_nans,
     fold_rows,
-    group_sizes,
     per_row,
     reduce_rows,
     reduce_sorted,
+    sorted_group_sizes,
 )
 from penstock.ops.native import occurrences
 from penstock.ops.native.duplicates import sums_by_number
+from penstock.ops.native.segments import QUOTIENT, reduce_groups
 from penstock.ops.samples import arr, empty, ints, normal
 from penstock.ops.sorting import first_occurrences
 from penstock.shapes import Dims, format_dims, merge_dim
@@ -54,9 +55,10 @@ def sorted_count(ids: Any) -> int:
 
 def sorted_segments(ufunc: Any, gap: int) -> Any:
     def kernel(data: Any, ids: Any) -> Any:
-        count = check_sorted(data, ids)
         rows = widen(data)
-        result = reduce_sorted(ufunc, rows, ids, count, gap)
+        result = in_one_pass(ufunc, rows, ids, gap)
+        if result is None:
+            result = reduce_sorted(ufunc, rows, ids, check_sorted(data, ids), gap)
         if ufunc in EXTREMES and result.dtype.kind == "f" and np.isnan(result).any():
             result = extremes_among_nans(ufunc, rows, ids, result, PACKET_BYTES // rows.itemsize)
         return narrow(result, data.dtype)
@@ -64,10 +66,21 @@ def sorted_segments(ufunc: Any, gap: int) -> Any:
     return kernel
 
 
+def in_one_pass(ufunc: Any, rows: Any, ids: Any, gap: int, scale: str = "") -> np.ndarray | None:
+    """`reduce_groups` with as many groups as sorted ids describe; None also if they are no such ids."""
+    if rows.ndim < 2 or ids.ndim != 1 or not ids.size:
+        return None
+    count = int(ids[-1]) + 1
+    return None if count < 1 else reduce_groups(ufunc, rows, ids, count, gap, scale=scale)
+
+
 def segment_mean_kernel(data: Any, ids: Any) -> Any:
-    count = check_sorted(data, ids)
     rows = widen(data)
-    total, sizes = reduce_sorted(np.add, rows, ids, count, 0), group_sizes(ids, count)
+    found = in_one_pass(np.add, rows, ids, 0, QUOTIENT)
+    if found is not None:
+        return narrow(found, data.dtype)
+    count = check_sorted(data, ids)
+    total, sizes = reduce_sorted(np.add, rows, ids, count, 0), sorted_group_sizes(ids, count)
     if data.dtype.kind in "iu":  # TF counts in the type of the data, which may be too narrow for that
         sizes = sizes.astype(data.dtype)
     return narrow(_divided(total, sizes), data.dtype)

@@ -9,6 +9,7 @@ import numpy as np
 from penstock.errors import InvalidArgumentError
 from penstock.graph.ir import Dims
 from penstock.ops.declare import op, with_rank
+from penstock.ops.native import lines
 from penstock.ops.native.choosing import can_choose
 from penstock.ops.native.choosing import choose as choose_bits
 from penstock.ops.samples import arr, bools, empty, ints, normal, strings
@@ -159,6 +160,8 @@ op("Where(input: T) -> (index: int64) [T: type in {float, double, int32, uint8, 
 
 _BRANCHLESS_FROM = 2048
 """Elements from which on arithmetic beats np.where, which jumps for every element: an unpredictable condition costs it several times as much."""
+_FEW_ROWS = 16
+"""Rows up to which NumPy is quick enough, however long they are."""
 _PIECE = 65536
 """Elements chosen at a time: their temporaries stay in the cache."""
 _VALUES = (np.ndarray, np.generic)
@@ -172,8 +175,14 @@ def _bits(x: Any, shape: tuple[int, ...], integer: np.dtype) -> Any:
     return x.reshape(-1).view(integer) if x.shape == shape and x.flags.c_contiguous else None
 
 
+def _is_row_by_row(condition: np.ndarray, t: np.ndarray, e: np.ndarray) -> bool:
+    return t.shape == e.shape and t.ndim == condition.ndim and len(t) == len(condition) and t.size > condition.size
+
+
 def choose(condition: Any, t: Any, e: Any) -> np.ndarray:
     """np.where(condition, t, e): on long arrays of one shape (t or e may be one number) by machine code, or by arithmetic on the bits."""
+    if condition.ndim > 1 and condition.size == len(condition) > _FEW_ROWS and isinstance(t, np.ndarray) and isinstance(e, np.ndarray) and _is_row_by_row(condition, t, e):
+        return choose_rows(condition.reshape(-1), t, e)
     if condition.size < _BRANCHLESS_FROM or not (isinstance(t, _VALUES) and isinstance(e, _VALUES)):  # a string comes as bytes
         return np.where(condition, t, e)
     n, dtype = condition.size, t.dtype
@@ -212,6 +221,15 @@ def choose(condition: Any, t: Any, e: Any) -> np.ndarray:
     return out
 
 
+def choose_rows(condition: Any, t: Any, e: Any) -> np.ndarray:
+    """The rows of `t` where the condition, a vector, holds, otherwise those of `e`."""
+    if t.flags.c_contiguous and e.flags.c_contiguous and condition.flags.c_contiguous and t.dtype == e.dtype:
+        found = lines.choose(condition, t, e)
+        if found is not None:
+            return found
+    return np.where(condition.reshape(-1, *[1] * (t.ndim - 1)), t, e)
+
+
 def select_kernel(condition: Any, t: Any, e: Any) -> np.ndarray:
     if condition.ndim == 0:
         chosen = t if condition else e
@@ -229,7 +247,7 @@ def select_kernel(condition: Any, t: Any, e: Any) -> np.ndarray:
             raise InvalidArgumentError(
                 f"Number of batches of 'then' must match size of 'cond', but saw: {t.shape[0]} vs. {condition.shape[0]}"
             )
-        return np.where(condition.reshape(-1, *[1] * (t.ndim - 1)), t, e)
+        return choose_rows(condition, t, e)
     for i, other in enumerate((t, e), 1):
         if other.shape != condition.shape:
             raise InvalidArgumentError(

@@ -10,7 +10,15 @@ from penstock.errors import InvalidArgumentError
 from penstock.graph.composite import IndexedSlices
 from penstock.ops.declare import op, with_rank, with_rank_at_least
 from penstock.ops.kernels.numeric import narrow, widen
-from penstock.ops.kernels.segments import group_sizes, per_row, reduce_rows, reduce_sorted, sum_sorted
+from penstock.ops.kernels.segments import (
+    group_sizes,
+    per_row,
+    reduce_rows,
+    reduce_sorted,
+    sorted_group_sizes,
+    sum_sorted,
+)
+from penstock.ops.native.segments import ROOT, SHARE, reduce_groups
 from penstock.ops.samples import arr, empty, ints, normal
 from penstock.ops.segment import sorted_count
 from penstock.shapes import Dims, merge_dims
@@ -18,19 +26,19 @@ from penstock.shapes import Dims, merge_dims
 # -- forward ----------------------------------------------------------------------------------------------------------
 
 
-def _sum_scale(sizes: np.ndarray) -> np.ndarray | None:
-    return None
+def _factors(scale: str, sizes: np.ndarray) -> np.ndarray | None:
+    """What the sums of groups of such sizes are multiplied by."""
+    if not scale:
+        return None
+    return 1.0 / (np.sqrt(np.maximum(sizes, 1)) if scale == ROOT else np.maximum(sizes, 1))
 
 
-def _mean_scale(sizes: np.ndarray) -> np.ndarray | None:
-    return 1.0 / np.maximum(sizes, 1)
-
-
-def _sqrtn_scale(sizes: np.ndarray) -> np.ndarray | None:
-    return 1.0 / np.sqrt(np.maximum(sizes, 1))
-
-
-def _selected(data: Any, indices: Any, ids: Any, count: int | None, scale: Any) -> Any:
+def _selected(data: Any, indices: Any, ids: Any, count: int | None, scale: str) -> Any:
+    if data.ndim > 1 and ids.ndim == 1 and ids.size and data.dtype == widen(data[:0]).dtype:
+        segments = int(ids[-1]) + 1 if count is None else count
+        found = None if segments < 1 else reduce_groups(np.add, data, ids, segments, 0, indices, scale)
+        if found is not None:
+            return found
     if indices.ndim != 1:
         raise InvalidArgumentError("indices should be a vector.")
     if ids.ndim != 1:
@@ -49,17 +57,17 @@ def _selected(data: Any, indices: Any, ids: Any, count: int | None, scale: Any) 
         total = sum_sorted(data, indices, ids, segments)
     else:
         total = reduce_sorted(np.add, widen(data.take(indices, 0)), ids, segments, 0)
-    factors = scale(group_sizes(ids, segments))
+    factors = _factors(scale, sorted_group_sizes(ids, segments))
     if factors is not None:
         total = total * per_row(factors, total).astype(total.dtype)
     return narrow(total, data.dtype)
 
 
-def _forward(scale: Any) -> Any:
+def _forward(scale: str) -> Any:
     return lambda data, indices, segment_ids: _selected(data, indices, segment_ids, None, scale)
 
 
-def _forward_counted(scale: Any) -> Any:
+def _forward_counted(scale: str) -> Any:
     def kernel(data: Any, indices: Any, segment_ids: Any, num_segments: Any) -> Any:
         if num_segments.ndim:
             raise InvalidArgumentError("num_segments should be a scalar.")
@@ -137,7 +145,7 @@ def _bad_indices(**more: Any) -> list[Any]:
 
 
 _TYPES = "Tidx: type in INDEX = int32;{} Tsegmentids: type in INDEX = int32; sparse_gradient: bool = false]"
-for _kind, _scale, _of in (("Sum", _sum_scale, "REALS"), ("Mean", _mean_scale, "FLOATS"), ("SqrtN", _sqrtn_scale, "FLOATS")):
+for _kind, _scale, _of in (("Sum", "", "REALS"), ("Mean", SHARE, "FLOATS"), ("SqrtN", ROOT, "FLOATS")):
     op(f"SparseSegment{_kind}(data: T, indices: Tidx, segment_ids: Tsegmentids) -> (output: T) [T: type in {_of}; {_TYPES.format('')}",
        shape=forward_shape, numpy=_forward(_scale), grad=sum_grad(3) if _kind == "Sum" else _gradient(_kind, 3), samples=_some_indices(), errors=_bad_indices())
     op(f"SparseSegment{_kind}WithNumSegments(data: T, indices: Tidx, segment_ids: Tsegmentids, num_segments: Tnumsegments) -> (output: T)"
@@ -149,7 +157,7 @@ for _kind, _scale, _of in (("Sum", _sum_scale, "REALS"), ("Mean", _mean_scale, "
 # -- backward ---------------------------------------------------------------------------------------------------------
 
 
-def _scattered(grad: Any, indices: Any, ids: Any, rows: Any, scale: Any) -> tuple[np.ndarray, np.ndarray, int]:
+def _scattered(grad: Any, indices: Any, ids: Any, rows: Any, scale: str) -> tuple[np.ndarray, np.ndarray, int]:
     """(scaled gradient rows, their target rows, number of target rows), checked."""
     if np.ndim(rows):
         raise InvalidArgumentError("output_dim0 should be a scalar.")
@@ -162,13 +170,13 @@ def _scattered(grad: Any, indices: Any, ids: Any, rows: Any, scale: Any) -> tupl
         bad = (indices < 0) | (indices >= count)
         raise InvalidArgumentError(f"Index {indices[bad][0]} out of range [0, {count}).")
     wide = widen(grad)
-    factors = scale(group_sizes(ids, grad.shape[0]))
+    factors = _factors(scale, group_sizes(ids, grad.shape[0]))
     if factors is not None:
         wide = wide * per_row(factors, wide).astype(wide.dtype)
     return wide.take(ids, 0), indices, count
 
 
-def _backward(scale: Any) -> Any:
+def _backward(scale: str) -> Any:
     def kernel(grad: Any, indices: Any, segment_ids: Any, output_dim0: Any) -> Any:
         rows, targets, count = _scattered(grad, indices, segment_ids, output_dim0, scale)
         return narrow(reduce_rows(np.add, rows, targets, count, 0), grad.dtype)
@@ -176,7 +184,7 @@ def _backward(scale: Any) -> Any:
     return kernel
 
 
-def _backward_unique(scale: Any) -> Any:
+def _backward_unique(scale: str) -> Any:
     def kernel(grad: Any, indices: Any, segment_ids: Any, dense_output_dim0: Any) -> list[Any]:
         rows, targets, _ = _scattered(grad, indices, segment_ids, dense_output_dim0, scale)
         unique, position = np.unique(targets, return_inverse=True)
@@ -207,7 +215,7 @@ _GRAD_ERRORS = [
     (dict(grad=normal(2, 2), indices=arr([0, 2, 2], np.int32), segment_ids=arr([0, 0, 2], np.int32), output_dim0=4), InvalidArgumentError, "Invalid number of segments"),
 ]  # fmt: skip
 _GRAD_TYPES = "[T: type in FLOATS; Tidx: type in INDEX = int32; Tsegmentids: type in INDEX = int32]"
-for _kind, _scale in (("Sum", _sum_scale), ("Mean", _mean_scale), ("SqrtN", _sqrtn_scale)):
+for _kind, _scale in (("Sum", ""), ("Mean", SHARE), ("SqrtN", ROOT)):
     op(f"SparseSegment{_kind}Grad(grad: T, indices: Tidx, segment_ids: Tsegmentids, output_dim0: int32) -> (output: T) {_GRAD_TYPES}",
        shape=backward_shape, numpy=_backward(_scale), samples=[{**_GRADS[0], "output_dim0": 4}], errors=_GRAD_ERRORS)
     op(f"SparseSegment{_kind}GradV2(grad: T, indices: Tidx, segment_ids: Tsegmentids, dense_output_dim0: int32)"

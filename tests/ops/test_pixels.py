@@ -145,18 +145,6 @@ def test_contrast_moves_channels_away_from_their_means():
     np.testing.assert_allclose(colors.adjust_contrast(x, np.float32(1.7)), (x - mean) * 1.7 + mean, rtol=1e-5, atol=1e-5)
 
 
-@needs_loops
-@pytest.mark.parametrize("dtype", ["uint8", "float32", "int16", "float64", "bool"])
-def test_views_are_laid_out(monkeypatch, dtype):
-    monkeypatch.setattr(pixels, "_LARGE", 1)
-    for depth in (1, 2, 3):
-        x = images(3, 5, 7, depth, dtype="uint8").astype(dtype)
-        for view in (x.transpose(0, 2, 1, 3), x[:, :, ::-1], x[:, ::-1, ::-1], x[::-1], x[0].transpose(1, 0, 2), x[:, ::2, 1::3]):
-            out = pixels.laid_out(view)
-            np.testing.assert_array_equal(out, view)
-        assert pixels.laid_out(x[:, :, ::-1]).flags.c_contiguous == (depth * x.itemsize <= 16)
-
-
 @pytest.mark.parametrize(("mode", "name"), [(b"REFLECT", "reflect"), (b"SYMMETRIC", "symmetric")])
 def test_mirrored_paddings(mode, name):
     x = images(3, 4, 5)

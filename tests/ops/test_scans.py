@@ -51,3 +51,35 @@ def test_behind_two_infinities_there_is_no_logarithm_of_a_sum(shape):
         forth, back = sess.run([tf.math.cumulative_logsumexp(tf.constant(x), axis, reverse=reverse) for reverse in (False, True)])
     np.testing.assert_array_equal(np.moveaxis(forth, axis, 0).reshape(4, -1)[:, -1], [1, np.inf, np.inf, np.nan])
     np.testing.assert_array_equal(np.moveaxis(back, axis, 0).reshape(4, -1)[:, 0], [np.nan, np.nan, np.inf, np.inf])
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32, np.int64])
+@pytest.mark.parametrize("count", [1, 2, 1023, 1024, 1025, 1039, 5000, 70_001])
+def test_evenly_spaced_numbers_are_rounded_as_by_numpy(dtype, count):
+    for first, step in ((0, 1), (3, -2), (-7, 3), (0.3, 0.7), (1e3, -1e-4), (-0.0, -0.0), (np.inf, 1), (2**31 - 5, 2**29 + 1)):
+        kind = np.dtype(dtype)
+        if kind.kind == "i":
+            if not isinstance(step, int) or not isinstance(first, int) or step > 99:
+                continue
+            limit = first + step * count
+            got = scans.range_kernel(*(np.asarray(v, kind) for v in (first, limit, step)))
+            np.testing.assert_array_equal(got, np.arange(first, limit, step, kind))
+            assert got.dtype == kind
+            continue
+        wide = np.float64 if kind == np.float64 else np.float32
+        with np.errstate(all="ignore"):
+            got = scans._evenly_spaced(wide(first), wide(step), count)
+            want = wide(first) + np.arange(count, dtype=wide) * wide(step)
+        assert got.dtype == wide and got.tobytes() == want.tobytes()
+
+
+def test_numbers_beyond_those_that_a_float_can_count():
+    got = scans._evenly_spaced(np.float32(1), np.float32(0.5), (1 << 24) + 99)
+    np.testing.assert_array_equal(got, np.float32(1) + np.arange((1 << 24) + 99, dtype=np.float32) * np.float32(0.5))
+
+
+def test_integers_that_wrap_around():
+    got = scans.ramp(np.int32(2**31 - 5), np.int32(2**29 + 1), 3000)
+    with np.errstate(over="ignore"):
+        want = np.int32(2**31 - 5) + np.arange(3000, dtype=np.int32) * np.int32(2**29 + 1)
+    assert got is None or (got == want).all()

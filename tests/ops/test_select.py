@@ -5,7 +5,9 @@ import numpy as np
 import pytest
 
 import penstock as tf
+from penstock.errors import InvalidArgumentError
 from penstock.ops import select
+from penstock.ops.gather_scatter import dynamic_partition_kernel
 from penstock.ops.native import choosing
 from penstock.ops.select import choose
 
@@ -115,3 +117,20 @@ def test_choices_of_many_are_those_of_numpy(dtype, native, monkeypatch):
     for a, b in ((x, y), (x, zero), (zero, y), (x, one), (one, y), (x.T.copy().T, y), (x, y[:, :1])):
         found = select.choose(condition, a, b)
         np.testing.assert_array_equal(found.view(np.uint8), np.where(condition, a, b).view(np.uint8))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int32", "int64", "complex64", "float16", "object"])
+@pytest.mark.parametrize("n", [0, 1, 7, 1024, 1025, 1031, 5003])
+def test_values_of_each_partition(dtype, n):
+    random = np.random.default_rng(n)
+    values, numbers = random.integers(0, 1000, n).astype(dtype), random.integers(0, 5, n).astype(np.int32)
+    for data, places in ((values, numbers), (values[::-1], numbers[::-1]), (values.reshape(1, n), numbers.reshape(1, n))):
+        got = dynamic_partition_kernel(data, places, num_partitions=7)
+        for i, piece in enumerate(got):
+            np.testing.assert_array_equal(piece, data[places == i])
+            assert piece.dtype == values.dtype and piece.ndim == 1
+    for bad in (-1, 7, -(2**31)):
+        if n:
+            numbers[n // 2] = bad
+            with pytest.raises(InvalidArgumentError, match=rf"partitions\[{n // 2}\] = {bad} is not in \[0, 7\)"):
+                dynamic_partition_kernel(values, numbers, num_partitions=7)

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from penstock.ops.kernels.numeric import lowest
 from penstock.ops.kernels.rows import by_falling_size, element_by_element, fold_in_passes, put_rows, stable_order
 from penstock.ops.native import rows as row_loops
+from penstock.ops.native.segments import identity, reduce_groups
 
 
 def reduce_rows(ufunc: Any, rows: np.ndarray, ids: np.ndarray, count: int, initial: Any, are_known: bool = False) -> np.ndarray:
@@ -85,36 +85,30 @@ def reduce_sorted(ufunc: Any, rows: np.ndarray, ids: np.ndarray, count: int, gap
     """result[i] = the rows whose id is i, combined; `gap` where there is none. `ids` do not decrease."""
     if rows.ndim > 1 and rows.size == len(rows) != 0:  # NumPy is quick for vectors
         return reduce_sorted(ufunc, rows.reshape(-1), ids, count, gap).reshape(count, *rows.shape[1:])
+    found = reduce_groups(ufunc, rows, ids, count, gap) if rows.ndim > 1 else None
+    if found is not None:
+        return found
     if ids.size and _can_fold(ufunc, rows, ids, count):
         return _fold_sorted(ufunc, rows, ids, count, gap)
     if ufunc is np.add and rows.ndim > 1 and gap == 0:
         return sum_sorted(rows, None, ids, count)
     result = np.full((count, *rows.shape[1:]), gap, dtype=rows.dtype)
     if ids.size:
-        starts = _starts(ids)
+        starts = starts_of_groups(ids)
         result[ids[starts]] = ufunc.reduceat(rows, starts, axis=0, dtype=rows.dtype)
     return result
 
 
 def _fold_sorted(ufunc: Any, rows: np.ndarray, ids: np.ndarray, count: int, gap: Any) -> np.ndarray:
-    identity = _identity(ufunc, rows.dtype)
-    result = np.full((count, *rows.shape[1:]), identity, rows.dtype)
+    start = identity(ufunc, rows.dtype)
+    result = np.full((count, *rows.shape[1:]), start, rows.dtype)
     row_loops.fold_sorted(ufunc, result, ids, np.ascontiguousarray(rows))
-    if gap != identity:
+    if gap != start:
         result[np.bincount(ids, minlength=count) == 0] = gap
     return result
 
 
-def _identity(ufunc: Any, dtype: np.dtype) -> Any:
-    """What leaves every number as it is."""
-    if ufunc in (np.add, np.multiply):
-        return dtype.type(ufunc.identity)
-    if dtype.kind == "f":
-        return dtype.type(-np.inf if ufunc is np.maximum else np.inf)
-    return lowest(dtype) if ufunc is np.maximum else np.iinfo(dtype).max
-
-
-def _starts(ids: np.ndarray) -> np.ndarray:
+def starts_of_groups(ids: np.ndarray) -> np.ndarray:
     """Where the groups of sorted ids begin."""
     begins = np.empty(ids.size, bool)
     begins[0] = True
@@ -128,6 +122,9 @@ def sum_sorted(data: np.ndarray, picks: np.ndarray | None, ids: np.ndarray, coun
     There are three ways, whose times (here in microseconds, roughly) depend on the shape: NumPy's reduceat, a pass over the first rows of
     all groups, then one over their second rows, and so on, or group by group.
     """
+    found = reduce_groups(np.add, data, ids, count, 0, picks)
+    if found is not None:
+        return found
     shape = (count, *data.shape[1:])
     flat = data.reshape(len(data), -1) if len(data) else data.reshape(0, int(np.prod(data.shape[1:])))
     width = flat.shape[1]
@@ -146,7 +143,7 @@ def sum_sorted(data: np.ndarray, picks: np.ndarray | None, ids: np.ndarray, coun
         _sum_in_passes(flat, picks, sizes, result)
         return result.reshape(shape)
     rows = flat if picks is None else flat.take(picks, 0)
-    starts = _starts(ids)
+    starts = starts_of_groups(ids)
     groups = ids.take(starts)
     if one_by_one < at_once:
         for group, start, size in zip(groups.tolist(), starts.tolist(), sizes.take(groups).tolist(), strict=True):
@@ -201,6 +198,15 @@ def extremes_among_nans(ufunc: Any, rows: np.ndarray, ids: np.ndarray, result: n
 def group_sizes(ids: np.ndarray, count: int) -> np.ndarray:
     """How many rows each segment has."""
     return np.bincount(ids, minlength=count)[:count] if ids.size else np.zeros(count, dtype=np.int64)
+
+
+def sorted_group_sizes(ids: np.ndarray, count: int) -> np.ndarray:
+    """The same for ids that do not decrease."""
+    if ids.size < 1 << 12:
+        return group_sizes(ids, count)
+    result, starts = np.zeros(count, np.int64), starts_of_groups(ids)
+    result[ids[starts]] = np.diff(starts, append=ids.size)
+    return result
 
 
 def per_row(numbers: np.ndarray, rows: np.ndarray) -> np.ndarray:

@@ -78,9 +78,10 @@ _BY_TYPE = {
     "shr": {"i32": Row(1, 1, 0, 0x72, 2), "i64": Row(1, 1, 1, 0x73, 2)},
     "sar": {"i32": Row(1, 1, 0, 0x72, 4), "i64": Row(1, 1, 1, 0x72, 4)},
     "lookup": _floats(2, 0x77, single=1) | {"i32": Row(2, 1, 0, 0x76), "i64": Row(2, 1, 1, 0x76)},  # two tables; indices in the first operand
-    "unpack_low": _floats(1, 0x14), "unpack_high": _floats(1, 0x15),  # of each 128 bits: halves of two operands, element by element
-    "load": {"f32": Row(1, 0, 0, 0x10), "f64": Row(1, 1, 1, 0x10), "i32": Row(1, 2, 0, 0x6F), "i64": Row(1, 2, 1, 0x6F), "u8": Row(1, 3, 0, 0x6F)},
-    "store": {"f32": Row(1, 0, 0, 0x11), "f64": Row(1, 1, 1, 0x11), "i32": Row(1, 2, 0, 0x7F), "i64": Row(1, 2, 1, 0x7F), "u8": Row(1, 3, 0, 0x7F)},
+    "unpack_low": _floats(1, 0x14) | {"u8": Row(1, 1, 0, 0x60), "u16": Row(1, 1, 0, 0x61)},
+    "unpack_high": _floats(1, 0x15) | {"u8": Row(1, 1, 0, 0x68), "u16": Row(1, 1, 0, 0x69)},  # of each 128 bits: halves of two operands, element by element
+    "load": {"f32": Row(1, 0, 0, 0x10), "f64": Row(1, 1, 1, 0x10), "i32": Row(1, 2, 0, 0x6F), "i64": Row(1, 2, 1, 0x6F), "u8": Row(1, 3, 0, 0x6F), "u16": Row(1, 3, 1, 0x6F)},
+    "store": {"f32": Row(1, 0, 0, 0x11), "f64": Row(1, 1, 1, 0x11), "i32": Row(1, 2, 0, 0x7F), "i64": Row(1, 2, 1, 0x7F), "u8": Row(1, 3, 0, 0x7F), "u16": Row(1, 3, 1, 0x7F)},
     "add_one": _floats(1, 0x58, single=2, double=3), "mul_one": _floats(1, 0x59, single=2, double=3),  # the first element alone
     "load_one": _floats(1, 0x10, single=2, double=3), "store_one": _floats(1, 0x11, single=2, double=3),
     "compress": _floats(2, 0x8A, single=1),  # stores the lanes of the mask side by side: the source is the register operand
@@ -110,6 +111,7 @@ VECTOR: dict[str, Row] = {f"{name}.{type}": row for name, rows in _BY_TYPE.items
     "i8_to_i32": Row(2, 1, 0, 0x21),
     "i16_to_i32": Row(2, 1, 0, 0x23),
     "i32_to_u8": Row(2, 2, 0, 0x31),  # stores likewise
+    "shuffle.u8": Row(2, 1, 0, 0x00),  # bytes of each 16: values, indices
     "permute.i32": Row(2, 1, 0, 0x36),  # indices, values
     "permute.i64": Row(2, 1, 1, 0x36),
     "upper_half": Row(3, 1, 0, 0x1B),  # the source is the register operand, the result the other

@@ -1,4 +1,5 @@
-"""np.where for arrays of one shape, or single numbers: NumPy jumps for every element, which an unpredictable condition makes several times as slow.
+"""np.where for arrays of one shape, or single numbers: NumPy jumps for every element, which an unpredictable condition makes several times as slow. And the values
+that belong to each of a few partitions.
 
 Numbers are moved as bits, so that NaNs stay what they are.
 """
@@ -82,3 +83,71 @@ def _loop(size: int, is_one_yes: bool, is_one_no: bool) -> Any:
     a.label(end)
     a.raw(0xC5, 0xF8, 0x77, 0xC3)  # vzeroupper; ret
     return ctypes.CFUNCTYPE(None, ctypes.c_int64, *[ctypes.c_void_p] * 4)(into_memory(a.finish()))
+
+
+_MANY, _FEW = 1 << 10, 64
+"""Elements from which on, and partitions up to which, a pass for each of these pays."""
+
+
+def partitioned(values: np.ndarray, numbers: np.ndarray, count: int) -> list[np.ndarray] | None:
+    """values[numbers == i] for each i below `count`; `numbers` is a contiguous vector of int32 for as many values. None if NumPy is to do it."""
+    if numbers.size < _MANY or count > _FEW or values.dtype.hasobject or not can_choose(values.itemsize):
+        return None
+    return [_picked(np.ascontiguousarray(values), numbers, i) for i in range(count)]
+
+
+def _picked(values: np.ndarray, numbers: np.ndarray, number: int) -> np.ndarray:
+    size = values.itemsize
+    out = np.empty(values.size + 64 // size, values.dtype)  # the loop stores whole vectors
+    count = _picks(size)(values.size, *map(native.address_of, (numbers, values, out)), number)
+    out.resize(count, refcheck=False)
+    return out
+
+
+@cache
+def _picks(size: int) -> Any:
+    """f(n, numbers, values, out, number): how many there are."""
+    from penstock.ops.native.compiler import into_memory
+
+    a, type, lanes = Assembler(), f"f{8 * size}", 64 // size
+    n, numbers, values, out, number = RDI, RSI, RDX, RCX, R8
+    length = asm.FULL if size == 4 else asm.HALF
+    below = Mem(asm.RSP, -8)  # memory that is ours as long as nothing is called
+    a.scalar(asm.MOVE_TO_MEMORY, number, below)
+    a.vector("broadcast.i32", _YES, below)
+    a.scalar(asm.MOVE, R9, out)
+    a.set_number(RAX, (1 << lanes) - 1)
+    turn, rest, end = range(3)
+
+    def some() -> None:
+        """The lanes of mask RAX."""
+        a.mask_from(_REST, RAX)
+        a.vector("load.i32", _FLAGS, Mem(numbers), mask=_REST, zero=True, length=length)
+        a.vector("cmp.i32", _CHOSEN, _FLAGS, _YES, mask=_REST, immediate=asm.EQUAL, length=length)
+        a.vector(f"load.{type}", _NO, Mem(values), mask=_CHOSEN, zero=True)
+        a.vector(f"compress.{type}", _NO, _RESULT, mask=_CHOSEN, zero=True)
+        a.vector(f"store.{type}", _RESULT, Mem(out))
+        a.raw(0xC5, 0x78, 0x93, 0xD0 | _CHOSEN)  # kmovw r10d, k
+        a.raw(0xF3, 0x45, 0x0F, 0xB8, 0xD2)  # popcnt r10d, r10d
+        a.raw(0x4A, 0x8D, 0x0C, {4: 0x91, 8: 0xD1}[size])  # lea rcx, [rcx + r10 * size]
+
+    a.label(turn)
+    a.with_number(7, n, lanes)
+    a.jump(rest, asm.BELOW)
+    some()
+    a.with_number(0, numbers, 4 * lanes)
+    a.with_number(0, values, 64)
+    a.with_number(5, n, lanes)
+    a.jump(turn)
+    a.label(rest)
+    a.with_number(7, n, 0)
+    a.jump(end, asm.ZERO)
+    a.set_number(RAX, -1)
+    a.low_bits(RAX, n)
+    some()
+    a.label(end)
+    a.scalar(asm.MOVE, RAX, out)
+    a.scalar(asm.SUB, RAX, R9)
+    a.raw(0x48, 0xC1, 0xE8, size.bit_length() - 1)  # shr rax
+    a.raw(0xC5, 0xF8, 0x77, 0xC3)  # vzeroupper; ret
+    return ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, *[ctypes.c_void_p] * 3, ctypes.c_int64)(into_memory(a.finish()))

@@ -338,59 +338,6 @@ def _lines(pixel: int) -> Any:
     return finished(a)
 
 
-# -- copies -------------------------------------------------------------------------------------------------------------
-
-_LARGEST_PIXEL = 16
-_LARGE = 1 << 16
-"""Bytes from which a copy is worth looking at."""
-
-
-def laid_out(view: np.ndarray) -> np.ndarray:
-    """What a view shows as an array of its own, if it is large and its pixels (last axis) are whole but few bytes: NumPy takes 6 ns for each. Otherwise
-    the view itself."""
-    if view.ndim < 2 or view.nbytes < _LARGE or view.flags.c_contiguous or view.dtype.hasobject or view.strides[-1] != view.itemsize:
-        return view
-    pixel = view.shape[-1] * view.itemsize
-    if pixel > _LARGEST_PIXEL or view.strides[-2] == pixel or not available():
-        return view
-    addresses = np.array([view.__array_interface__["data"][0]])
-    for size, stride in zip(view.shape[:-2], view.strides[:-2], strict=True):
-        addresses = np.add.outer(addresses, np.arange(size) * stride)
-    addresses = addresses.reshape(-1)
-    out = np.empty(view.shape, view.dtype)
-    width, step = view.shape[-2], view.strides[-2]
-
-    def run(start: int, end: int) -> None:
-        _copy()(end - start, addresses.ctypes.data + start * 8, out.ctypes.data + start * width * pixel, width, step, pixel)
-
-    share_out(len(addresses), width * 4, run)
-    return out
-
-
-@cache
-def _copy() -> Any:
-    """f(rows, their addresses, out, columns, bytes from one column to the next, bytes of a pixel)"""
-    a = Assembler()
-    a.set_number(RAX, -1)
-    a.low_bits(RAX, R9)
-    a.mask_from(_TAIL, RAX)
-    row, pixel = range(2)
-    a.label(row)
-    a.scalar(asm.MOVE, R10, Mem(RSI))
-    a.scalar(asm.MOVE, R11, RCX)
-    a.label(pixel)
-    a.vector("load.u8", 0, Mem(R10), mask=_TAIL, zero=True, length=asm.QUARTER)
-    a.vector("store.u8", 0, Mem(RDX), mask=_TAIL, length=asm.QUARTER)
-    a.scalar(asm.ADD, R10, R8)
-    a.scalar(asm.ADD, RDX, R9)
-    a.with_number(5, R11, 1)
-    a.jump(pixel, asm.NOT_ZERO)
-    a.with_number(0, RSI, 8)
-    a.with_number(5, RDI, 1)
-    a.jump(row, asm.NOT_ZERO)
-    return finished(a)
-
-
 # -- around the loops ---------------------------------------------------------------------------------------------------
 
 def _begun(block: bool = False) -> Assembler:

@@ -1,8 +1,9 @@
-"""Arrays of 4-byte or 8-byte elements whose last axis lies across memory, copied into order: squares of 16 x 16 or 8 x 8 elements, turned over in registers."""
+"""Arrays whose last axis lies across memory, copied into order: squares of 16 x 16 elements of 1, 2 or 4 bytes, or of 8 x 8 of 8 bytes, turned over in registers."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import cache, lru_cache
 from typing import Any
 
@@ -15,8 +16,8 @@ from penstock.ops.native.frames import begun, ended, share_out
 
 Plan = tuple[np.ndarray, int, int, int, int]
 
-_VECTOR = 64
-"""Bytes of a square's row."""
+_SIDES = {1: 16, 2: 16, 4: 16, 8: 8}
+"""Elements of a square's row, by their bytes."""
 _COLUMNS, _ROWS = 1, 2  # k registers: the elements of a line that is read, and of one that is written
 _LARGE = 1 << 16
 """Bytes from which it pays."""
@@ -32,7 +33,7 @@ def in_order(view: np.ndarray) -> np.ndarray:
 
 def turned(view: np.ndarray) -> np.ndarray | None:
     """A view in order, as an array of its own; None if it is not of the kind that this module is for."""
-    if view.nbytes < _LARGE or view.itemsize not in (4, 8) or view.dtype.hasobject or view.strides[-1] == view.itemsize or not native.available():
+    if view.nbytes < _LARGE or view.itemsize not in _SIDES or view.dtype.hasobject or view.strides[-1] == view.itemsize or not native.available():
         return None
     size = view.itemsize
     plan = _plan(view.shape, view.strides, size)
@@ -41,7 +42,7 @@ def turned(view: np.ndarray) -> np.ndarray | None:
     records, read, written, columns, rows = plan
     out = np.empty(view.shape, view.dtype)
     records = records + np.array([view.__array_interface__["data"][0], out.ctypes.data, 0, 0])
-    side = _VECTOR // size
+    side = _SIDES[size]
     function = _turn(min(columns, side), min(rows, side), size)
 
     def run(start: int, end: int) -> None:
@@ -54,7 +55,7 @@ def turned(view: np.ndarray) -> np.ndarray | None:
 @lru_cache(64)
 def _plan(shape: tuple[int, ...], strides: tuple[int, ...], size: int) -> Plan | None:
     """Records of pieces (offset in the view, in the result, columns, rows), bytes from row to row of what is read and of what is written, columns, rows."""
-    side = _VECTOR // size
+    side = _SIDES[size]
     axes = _joined(shape, strides, size)
     across = [i for i, (_, stride, _) in enumerate(axes[:-1]) if stride == size]
     if not across or any(stride < 0 for _, stride, _ in axes):
@@ -103,7 +104,7 @@ def _turn(columns: int, rows: int, size: int) -> Any:
     The last square of a row or column covers some of the one before if they do not divide evenly.
     """
     a = begun()
-    side = _VECTOR // size
+    side = _SIDES[size]
     piece, strip, square, next_piece, next_strip = range(5)
     for mask, count in ((_COLUMNS, columns), (_ROWS, rows)):
         a.set_number(RAX, (1 << count) - 1)
@@ -130,9 +131,9 @@ def _turn(columns: int, rows: int, size: int) -> Any:
     a.scalar(asm.MOVE, R8, R10)
     a.scalar(asm.MOVE, R9, R11)
     a.label(square)
-    (_square_of_16 if size == 4 else _square_of_8)(a, columns, rows)
+    _SQUARES[size](a, columns, rows)
     if rows == side:
-        a.with_number(0, R9, _VECTOR)
+        a.with_number(0, R9, side * size)
         a.with_number(5, R12, side)
         a.jump(next_strip, asm.ZERO)
         a.with_number(7, R12, side)
@@ -141,7 +142,7 @@ def _turn(columns: int, rows: int, size: int) -> Any:
         a.jump(square)
     a.label(next_strip)
     if columns == side:
-        a.with_number(0, R10, _VECTOR)
+        a.with_number(0, R10, side * size)
         a.set_number(RAX, side)
         a.scalar(asm.MULTIPLY, RAX, RCX)
         a.scalar(asm.ADD, R11, RAX)
@@ -158,16 +159,16 @@ def _turn(columns: int, rows: int, size: int) -> Any:
     return ended(a)
 
 
-def _read(a: Any, type: str, columns: int, rows: int, side: int) -> None:
+def _read(a: Any, type: str, columns: int, rows: int, side: int, length: int = asm.FULL, register: Callable[[int], int] = int) -> None:
     """The rows at R8, in as many registers; R8 goes on to the next ones."""
     for i in range(rows):
-        a.vector(f"load.{type}", i, Mem(R8), **({} if columns == side else {"mask": _COLUMNS, "zero": True}))
+        a.vector(f"load.{type}", register(i), Mem(R8), length=length, **({} if columns == side else {"mask": _COLUMNS, "zero": True}))
         a.scalar(asm.ADD, R8, RDX)
 
 
-def _write(a: Any, type: str, register: int, rows: int, side: int) -> None:
+def _write(a: Any, type: str, register: int, rows: int, side: int, length: int = asm.FULL) -> None:
     """A column, which has become a row, to R13."""
-    a.vector(f"store.{type}", register, Mem(R13), mask=0 if rows == side else _ROWS)
+    a.vector(f"store.{type}", register, Mem(R13), length=length, mask=0 if rows == side else _ROWS)
     a.scalar(asm.ADD, R13, RCX)
 
 
@@ -211,3 +212,35 @@ def _square_of_8(a: Any, columns: int, rows: int) -> None:
         first = 4 * column + 2 * (quarter & 1)
         a.vector("quarters", new, first, first + 1, immediate=0xDD if quarter & 2 else 0x88)
         _write(a, "f64", new, rows, 8)
+
+
+def _interleave(a: Any, type: str, source: int, target: int, length: int) -> None:
+    """Of each 128 bits: row i and row i + 8, element by element, become rows 2 i and 2 i + 1. Of a place's number, that of the row and then that of the column, this
+    turns the bits round by one."""
+    for i in range(8):
+        for half, name in enumerate(("unpack_low", "unpack_high")):
+            a.vector(f"{name}.{type}", target + 2 * i + half, source + i, source + i + 8, length=length)
+
+
+def _square_of_16_halves(a: Any, columns: int, rows: int) -> None:
+    """As above, for elements of 2 bytes. A row has two times 128 bits: three turns, and then an exchange of these for what was a row's first bit."""
+    _read(a, "u16", columns, rows, 16, asm.HALF, lambda row: (row & 7) << 1 | row >> 3)
+    for source, target in ((0, 16), (16, 0), (0, 16)):
+        _interleave(a, "u16", source, target, asm.HALF)
+    a.scalar(asm.MOVE, R13, R9)
+    for i in range(columns):
+        a.vector("quarters", i, 16 + i % 8, 24 + i % 8, immediate=0 if i < 8 else 3, length=asm.HALF)
+        _write(a, "u16", i, rows, 16, asm.HALF)
+
+
+def _square_of_16_bytes(a: Any, columns: int, rows: int) -> None:
+    """As above, for elements of 1 byte: four turns."""
+    _read(a, "u8", columns, rows, 16, asm.QUARTER)
+    for source, target in ((0, 16), (16, 0)) * 2:
+        _interleave(a, "u8", source, target, asm.QUARTER)
+    a.scalar(asm.MOVE, R13, R9)
+    for i in range(columns):
+        _write(a, "u8", i, rows, 16, asm.QUARTER)
+
+
+_SQUARES = {1: _square_of_16_bytes, 2: _square_of_16_halves, 4: _square_of_16, 8: _square_of_8}
