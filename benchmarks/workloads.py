@@ -88,10 +88,12 @@ def vector_chain(tf: Any) -> Callable[[], Any]:
 def tangle(tf: Any) -> Callable[[], Any]:
     rng = np.random.RandomState(0)
     x = tf.placeholder(tf.float32, [4])
-    values = [x, x * 0.5]
-    for _ in range(3000):
+    values, low, high = [x, x * 0.5], -1.0 - x, 1.0 + x
+    for i in range(3000):
         a, b = (values[max(0, len(values) - 1 - rng.randint(50))] for _ in range(2))
-        values.append([tf.add, tf.multiply, tf.maximum, tf.subtract][rng.randint(4)](a, b))
+        b = x if rng.randint(8) == 0 else b
+        kind = [tf.add, tf.multiply, tf.maximum, tf.subtract][rng.randint(4)]
+        values.append(tf.minimum(a, high) if i % 4 == 0 else tf.maximum(a, low) if i % 4 == 2 else kind(a, b))  # none goes beyond 8
     total = tf.add_n([tf.tanh(v) for v in values[-50:]])
     sess = tf.Session()
     data = np.array([0.1, 0.2, 0.3, 0.4], np.float32)

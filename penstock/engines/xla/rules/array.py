@@ -165,7 +165,7 @@ def broadcast_to(x: Any, shape: Any) -> Any:
 @rule("Transpose")
 def transpose(x: Any, perm: Any) -> Any:
     axes = static_ints(perm)
-    need(sorted(a % x.ndim for a in axes) == list(range(x.ndim)), "no permutation")
+    need(sorted(a % x.ndim for a in axes) == list(range(x.ndim)) and all(-x.ndim <= a < x.ndim for a in axes), "no permutation")
     return jnp.transpose(x, [a % x.ndim for a in axes])
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from penstock.engines.xla.checks import need, refusals
-from penstock.engines.xla.rule import jnp, lax, rule, static, static_ints, unreported
+from penstock.engines.xla.rule import jnp, lax, rule, static, static_ints
 from penstock.engines.xla.values import array, const, size_of
 from penstock.ops.diagonals import LEFT_LEFT, length_of, longest, matrix_size, start_of
 
@@ -141,12 +141,10 @@ def matrix_set_diag_v3(x: Any, diagonal: Any, k: Any, *, align: bytes) -> Any:
 @rule("MatrixBandPart", "BatchMatrixBandPart")
 def matrix_band_part(x: Any, num_lower: Any, num_upper: Any) -> Any:
     need(x.ndim >= 2 and num_lower.ndim == 0 and num_upper.ndim == 0, "no matrix")
-    unreported(num_lower, num_upper)
+    low, high = int(static(num_lower)), int(static(num_upper))
     rows, columns = x.shape[-2:]
-    for number, size in ((num_lower, rows), (num_upper, columns)):
-        need(not isinstance(number, (np.ndarray, np.generic)) or int(number) <= size, "a band wider than the matrix")
+    need(low <= rows and high <= columns, "a band wider than the matrix")
     distance = _distance(rows, columns)
-    low, high = (jnp.asarray(n).astype(np.int32) for n in (num_lower, num_upper))
     inside = ((distance >= -low) | (low < 0)) & ((distance <= high) | (high < 0))
     return jnp.where(inside, array(x), const(0, x))
 
