@@ -211,8 +211,7 @@ def limit_intra_op(number: int) -> None:
 def parallel_for(count: int, work: Callable[[int], Any]) -> None:
     """Calls work(0) ... work(count - 1) in any order, in this thread and in helpers; returns when all have returned. The first
     error ends the loop and is raised."""
-    wished = of_kernels.wished
-    helpers = min(count, _intra_op_limit or cpu_count(), wished or count) - 1
+    helpers = min(count, _intra_op_limit or cpu_count(), of_kernels.wish.number or count) - 1
     if helpers <= 0:
         for i in range(count):
             work(i)

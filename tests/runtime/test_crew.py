@@ -10,7 +10,7 @@ import penstock as tf
 from penstock.engines import onednn
 from penstock.engines.onednn import crowd, library
 from penstock.engines.xla import match
-from penstock.ops.kernels import threads as of_kernels
+from penstock.ops.kernels.threads import wish
 from penstock.runtime.executor import crew as crews
 from penstock.runtime.executor.crew import LONG_NS, Crew
 
@@ -34,9 +34,10 @@ def steps(crew, count, times, calls=3):
     for i in range(count):
         if crew.is_over:
             break
-        with crew:
-            number = crowd.limit or crew.levels[0]
-            crowd.calls += calls if number > 1 else 0
+        before = crew.enter()
+        number = wish.number or crew.levels[0]
+        crowd.calls += calls if number > 1 else 0
+        crew.leave(before)
         crew.after(times[number] * 1000 + i % 3)
         seen.append(number)
     return seen
@@ -48,7 +49,7 @@ def test_the_number_that_makes_steps_quickest_stays(times, wins):
     seen = steps(crew, 400, times)
     assert set(seen) == {1, 2} and seen[:10] == [2] * 10
     assert crew.levels[crew.level] == wins
-    assert crowd.limit == 0
+    assert wish.number == 0
 
 
 @pytest.mark.parametrize("best", [8, 4, 2, 1])
@@ -93,19 +94,64 @@ def test_there_is_no_look_while_others_compete_or_compile(monkeypatch):
     assert crew.level == 1
 
 
+def test_steps_that_have_grown_get_all_threads_again():
+    """A choice that was made for small batches must not hold for large ones."""
+    crew = Crew(2)
+    steps(crew, 400, {2: 350, 1: 215})
+    assert crew.level == 1
+    crew.rest = 20_000
+    seen = steps(crew, 200, {2: 1500, 1: 2500})
+    assert seen[-1] == 2 and crew.level == 0 and seen.count(1) < 80
+    steps(crew, 400, {2: 350, 1: 215})
+    assert crew.level == 1
+    crew.rest = 20_000
+    assert steps(crew, 200, {2: 25_000, 1: 50_000}).count(1) == crews.FIRST and crew.is_over  # too long for any more looks
+
+
+def test_a_slow_step_now_and_then_changes_nothing():
+    crew = Crew(2)
+    steps(crew, 400, {2: 350, 1: 215})
+    for _ in range(20):
+        steps(crew, 1, {2: 5000, 1: 5000})
+        steps(crew, 3, {2: 350, 1: 215})
+    assert crew.level == 1
+
+
 def test_a_crowd_and_a_wish_hold_together():
-    crowd.wish(4)
-    assert crowd.limit == 4
-    crowd._budget = 8
-    crowd._step(1)
-    assert crowd.limit == 4
-    for _ in range(3):
-        crowd._step(1)
-    assert crowd.limit == 2
-    crowd.wish(0)
-    assert crowd.limit == 2
-    crowd.reset()
-    assert crowd.limit == 0
+    before = library.threads()
+    onednn.set_threads(8)
+    try:
+        assert library.threads() == 8
+        wish.number = 4
+        assert library.threads() == 4
+        crowd._budget = 8
+        for _ in range(3):
+            crowd._step(1)
+        assert crowd.limit == 3 and library.threads() == 3
+        wish.number = 2
+        assert library.threads() == 2
+        wish.number = 0
+        assert library.threads() == 3
+    finally:
+        wish.number = 0
+        onednn.set_threads(before)
+
+
+def test_what_a_program_wants_ends_with_its_step_and_is_its_threads_own():
+    outer, inner = Crew(8), Crew(8)
+    outer.level, inner.level = 3, 1
+    before = outer.enter()
+    assert wish.number == 1
+    elsewhere = []
+    other = threading.Thread(target=lambda: elsewhere.append(wish.number))
+    other.start()
+    other.join()
+    inside = inner.enter()
+    assert wish.number == 4
+    inner.leave(inside)
+    assert wish.number == 1
+    outer.leave(before)
+    assert wish.number == 0 and elsewhere == [0]
 
 
 def _trained(monkeypatch, is_won):
@@ -135,7 +181,7 @@ def _trained(monkeypatch, is_won):
         if is_won:
             with pytest.raises(tf.errors.InvalidArgumentError):
                 sess.run([loss, train], {**feeds, labels: np.full(128, 77)})
-    assert crowd.limit == 0
+    assert wish.number == 0
     return last, losses
 
 
@@ -171,12 +217,12 @@ def test_loops_over_tiles_have_as_many_threads_as_the_program_wants(monkeypatch)
     monkeypatch.setattr(threads, "_intra_op_limit", 2)
     helped = []
     monkeypatch.setattr(threads._intra_op, "submit", helped.append)
-    crowd.wish(1)
+    monkeypatch.setattr(wish, "number", 1)
     threads.parallel_for(4, lambda i: None)
     assert not helped
-    crowd.wish(2)
+    monkeypatch.setattr(wish, "number", 2)
     threads.parallel_for(4, lambda i: None)
-    crowd.wish(0)
+    monkeypatch.setattr(wish, "number", 0)
     threads.parallel_for(4, lambda i: None)
     assert len(helped) == 2
 
@@ -215,4 +261,4 @@ def test_several_clients_share_a_program(monkeypatch):
                 thread.join()
     finally:
         onednn.set_threads(before)
-    assert not wrong and of_kernels.wished == 0
+    assert not wrong and wish.number == 0

@@ -67,7 +67,7 @@ class _Remembered:
 
     planned   shapes -> the function that a plan gave, None if it has to be asked for again
     rare      shapes that came when there were plans enough -> the function that computes them without one, and how often they came
-    stamp     the limit of threads, and how often the cache of plans has been filled anew, for which all that holds
+    stamp     the limits of threads, and how often the cache of plans has been filled anew, for which all that holds
     """
 
     def __init__(self, fallback: Kernel, prepare: Kernel, meanwhile: Kernel | None) -> None:
@@ -79,7 +79,7 @@ class _Remembered:
 
     def find(self, key: Any, inputs: tuple[Any, ...]) -> tuple[Kernel, bool]:
         """The function for these inputs, and whether it is the last word."""
-        stamp = (crowd.limit, primitives.dropped // primitives.CAPACITY)
+        stamp = (crowd.stamp(), primitives.dropped // primitives.CAPACITY)
         if stamp != self._stamp:  # nothing is held for long that the cache of plans has let go
             self.planned, self.rare, self._stamp = dict.fromkeys(self.planned), {} if stamp[0] != self._stamp[0] else self.rare, stamp
         run = self.planned.get(key)
@@ -113,16 +113,16 @@ def remembering(op: Operation, fallback: Kernel, key_of: Kernel, prepare: Kernel
     def kernel(*inputs: Any) -> Any:
         nonlocal last
         key = key_of(*inputs)
-        known, run, limit = last
-        if known != key or limit != crowd.limit:
-            limit = crowd.limit
+        known, run, stamp = last
+        if known != key or stamp != crowd.stamp():
+            stamp = crowd.stamp()
             run, stays = remembered.find(key, inputs)
             if stays:
-                last = (key, run, limit)
+                last = (key, run, stamp)
         try:
             return run(*inputs)
         except OneDnnError as error:
-            last = (key, fallback, limit)
+            last = (key, fallback, stamp)
             remembered.keep(key, fallback)
             if error.status != lib.FORKED:  # that one has been told already
                 lib.log.warning("%s in '%s' (%s); NumPy computes it", error, op.name, op.type)

@@ -5,7 +5,8 @@ run kernels too, the last one comes late every time: two threads on what is left
 that callers of kernels on several threads spend without computing (`record`) is summed up: until their turn comes, and in the kernel. Where one
 is too large a part, and for the second also no core is idle, kernels get fewer threads from then on: the next step of `ladder`. After a pause the step before it is tried again; the pause grows while that fails.
 
-A program may want fewer for its steps (`wish`). `limit` is what holds now, 0 if nothing does. Plans are made for a number of threads, so whoever remembers a plan remembers the limit with it.
+`limit` is what holds now, 0 if nothing does. A program may want fewer for its own steps (`ops.kernels.threads.wish`). Plans are made for a number of threads, so whoever remembers a plan remembers
+the `stamp` with it.
 PENSTOCK_SHARE_CORES=0 switches it off, and so does TF_DETERMINISTIC_OPS=1: sums depend on the number of threads.
 """
 
@@ -14,8 +15,7 @@ from __future__ import annotations
 import os
 from time import perf_counter_ns as clock
 
-from penstock.ops.kernels import threads
-from penstock.ops.kernels.threads import is_deterministic
+from penstock.ops.kernels.threads import is_deterministic, wish
 
 WINDOW_NS, BAD_WINDOWS, LOOK_NS, FAR_NS = 10_000_000, 3, 60_000_000, 240_000_000
 """Time in kernels after which it is judged; how many times in a row it must be bad, or for how long, for fewer threads: a first step has to wait
@@ -29,7 +29,6 @@ FIRST_PAUSE_NS, LONGEST_PAUSE_NS = 200_000_000, 3_200_000_000
 limit = 0
 calls = 0
 """How many kernels have run on several threads."""
-_crowded = 0
 _budget = 0
 _wall = _waited = _cpu = 0
 _since: tuple[int, float] | None = None
@@ -77,7 +76,7 @@ def _judge(is_queue: bool, is_late: bool) -> None:
     is_far, _judged_at = now - _judged_at > FAR_NS, now
     if not (is_queue or is_late):
         _bad = 0
-        if not _crowded:
+        if not limit:
             _pause = FIRST_PAUSE_NS
         return
     _bad = 1 if is_far else _bad + 1
@@ -108,26 +107,19 @@ def idle_ns() -> float:
         return float("inf")
 
 
-def wish(number: int) -> None:
-    """From now on kernels shall have so many threads at most; 0: as many as there are."""
-    threads.wished = number
-    _set_limit()
-
-
-def _set_limit() -> None:
-    global limit
-    wished = threads.wished
-    limit = min(_crowded, wished) or _crowded or wished
+def stamp() -> int:
+    """What the number of threads of this thread's kernels depends on."""
+    return limit << 16 | wish.number
 
 
 def look() -> None:
     """Called now and then while there is a limit: tries more threads when it is time for it."""
-    if _crowded and clock() >= _retry_at:
+    if limit and clock() >= _retry_at:
         _step(-1)
 
 
 def _step(direction: int) -> None:
-    global _crowded, _level, _pause, _retry_at, _wall, _waited, _cpu, _bad
+    global limit, _level, _pause, _retry_at, _wall, _waited, _cpu, _bad
     if not is_on():
         return
     steps = ladder(_budget)
@@ -137,14 +129,12 @@ def _step(direction: int) -> None:
         _pause = min(_pause * 2, LONGEST_PAUSE_NS)
     _level = level
     _wall = _waited = _cpu = _bad = 0
-    _crowded = 0 if level == 0 else steps[level]
-    _set_limit()
+    limit = 0 if level == 0 else steps[level]
 
 
 def reset() -> None:
     """Whatever was in the way is gone: all threads again."""
-    global _crowded, _level, _pause, _wall, _waited, _cpu, _on, _bad
-    _crowded = _level = _wall = _waited = _cpu = _bad = 0
-    _set_limit()
+    global limit, _level, _pause, _wall, _waited, _cpu, _on, _bad
+    limit = _level = _wall = _waited = _cpu = _bad = 0
     _pause = FIRST_PAUSE_NS
     _on = None

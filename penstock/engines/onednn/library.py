@@ -35,6 +35,7 @@ import numpy as np
 
 from penstock.engines.memory import keep_freed_memory
 from penstock.engines.onednn import crowd
+from penstock.ops.kernels.threads import wish
 
 log = logging.getLogger("penstock.engines")
 
@@ -388,7 +389,9 @@ def _check(library: Library) -> None:
 def threads() -> int:
     """How many threads a primitive may use, as things are."""
     number = budget()
-    return min(number, crowd.limit) if crowd.limit else number
+    if crowd.limit:
+        number = min(number, crowd.limit)
+    return min(number, wish.number) if wish.number else number
 
 
 def budget() -> int:

@@ -171,7 +171,7 @@ class _Node:
         shape = x.shape
         if any(one.shape != shape for one in inputs[: self.steps]):
             return None
-        key = (shape, c.shape, h.shape, w.shape, b.shape, crowd.limit)
+        key = (shape, c.shape, h.shape, w.shape, b.shape, crowd.stamp())
         known, found = self._known
         if known != key:
             found = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -18,8 +19,13 @@ def serial(count: int, work: Callable[[int], Any]) -> None:
         work(i)
 
 
-wished = 0
-"""How many threads the program at hand wants for its loops at most; 0: as many as there are."""
+
+class _Wish(threading.local):
+    number = 0
+
+
+wish = _Wish()
+"""Its `number` says how many threads the program that this thread runs wants for a kernel or a loop at most; 0: as many as there are."""
 loops = 0
 """How many have run on several threads."""
 

@@ -118,8 +118,7 @@ class CompiledProgram:
         if code.needs_ctx:
             ctx = OpContext(step, device) if self.devices is None else [OpContext(step, d) for d in self.devices]
         watch, final, crew = self.watch, self.final, self.crew
-        if crew is not None:
-            crew.__enter__()
+        before = 0 if crew is None else crew.enter()
         start = 0 if watch is None and final is None and crew is None and not turns.hungry else clock()
         token = enter()
         try:
@@ -136,7 +135,7 @@ class CompiledProgram:
         finally:
             leave(token)
             if crew is not None:
-                crew.__exit__()
+                crew.leave(before)
         if crew is not None and (final is None or not final.is_on):
             crew.after(clock() - start)
             if crew.is_over:
@@ -517,8 +516,11 @@ class RegionKernel:
         if crew is None:
             results = code.run(ctx, inputs, stop)
         else:
-            with crew:
+            before = crew.enter()
+            try:
                 results = code.run(ctx, inputs, stop)
+            finally:
+                crew.leave(before)
             crew.after(clock() - start)
             if crew.is_over:
                 self._crew = None

@@ -18,6 +18,7 @@ from penstock.engines.onednn import library as lib
 from penstock.engines.python.expressions import by_engine
 from penstock.engines.xla.match import RESTS, Match
 from penstock.ops.kernels import threads
+from penstock.ops.kernels.threads import wish
 from penstock.shapes import num_elements
 
 FIRST = 12
@@ -26,6 +27,8 @@ LARGE = 1 << 16
 """Elements of arrays that are gone over by several threads."""
 LONG_NS = 3_000_000
 """Steps that take longer have kernels that are worth their threads."""
+GROWN = 2
+"""Steps that take so many times as long as they did have become others: larger batches are fed."""
 TRIALS, BLOCK = 8, 4
 """Steps of either number that count in a look, and steps of one number in a row."""
 AS_QUICK = 1.0
@@ -33,40 +36,52 @@ AS_QUICK = 1.0
 
 
 class Crew:
-    """The number of threads of a program's kernels, and the search for a better one. `with crew:` is around each of its steps.
+    """The number of threads of a program's kernels, and the search for a better one. Around each step:
+
+        before = crew.enter()
+        try: ...
+        finally: crew.leave(before)
+        crew.after(ns)
 
     levels     numbers of threads to choose from, the largest first
     level      the one that holds, by its place
     pair       the look compares levels[pair] and levels[pair + 1]
     matches    one for each pair
     rest       steps until the next look; 0 while one is under way
+    usual      what a step took when fewer threads won, in nanoseconds, and `grown`, how many in a row have taken much longer: then it is another program now
     contests   of parts of the program that XLA may take over: while one is open there is no look
     is_over    there is nothing to find out
     """
 
-    __slots__ = ("_calls", "_lock", "contests", "is_over", "level", "levels", "matches", "pair", "rest")
+    __slots__ = ("_calls", "_lock", "contests", "grown", "is_over", "level", "levels", "matches", "pair", "rest", "usual")
 
     def __init__(self, budget: int) -> None:
         self.levels = [budget]
         while self.levels[-1] > 1:
             self.levels.append(self.levels[-1] // 2)
-        self.level = self.pair = self._calls = 0
-        self.matches = [Match(BLOCK, AS_QUICK) for _ in self.levels[1:]]
-        self.rest = FIRST
+        self.is_over = budget < 2
         self.contests: Sequence[Any] = ()
         self._lock = threading.Lock()
-        self.is_over = budget < 2
+        self._calls = 0
+        self._begin_anew()
 
-    def __enter__(self) -> None:
-        """A step begins. Kernels of other programs that run meanwhile have as few threads, which does them no harm."""
+    def _begin_anew(self) -> None:
+        self.level = self.pair = self.grown = self.usual = 0
+        self.matches = [Match(BLOCK, AS_QUICK) for _ in self.levels[1:]]
+        self.rest = FIRST
+
+    def enter(self) -> int:
+        """A step begins in this thread. Gives what `leave` wants back."""
         level = self.level if self.rest else self.pair + self.matches[self.pair].is_xlas_turn
         self._calls = crowd.calls + threads.loops
+        before = wish.number
         if level:
-            crowd.wish(self.levels[level])
+            wish.number = self.levels[level]
+        return before
 
-    def __exit__(self, *exc_info: object) -> None:
+    def leave(self, before: int) -> None:
         """It has ended."""
-        crowd.wish(0)
+        wish.number = before
 
     def after(self, ns: int) -> None:
         """It has ended well, and took so long."""
@@ -79,6 +94,12 @@ class Crew:
     def _count(self, ns: int) -> None:
         if self.rest:
             self.rest -= 1
+            if self.level and ns > GROWN * self.usual:
+                self.grown += 1
+                if self.grown == FIRST:
+                    self._begin_anew()
+                return
+            self.grown = 0
             if not self.rest:
                 self._begin(ns)
             return
@@ -96,8 +117,9 @@ class Crew:
             self.matches[self.pair].begin_look()
 
     def _decide(self, match: Match) -> None:
+        _, few = match.times(TRIALS)
         fewer = match.is_won(TRIALS)
-        self.level = self.pair + fewer
+        self.level, self.usual = self.pair + fewer, few
         self.rest = FIRST if fewer and match.count == 1 else match.rest or RESTS[-1]
         last = len(self.matches) - 1
         others = [p for p in (self.level, self.level - 1) if 0 <= p <= last and p != self.pair]
