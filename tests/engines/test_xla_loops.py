@@ -382,3 +382,31 @@ def test_nothing_is_written_before_the_length_is_known(monkeypatch, calls):
     plain, *others = ways(monkeypatch, build, 4)
     for other in others:
         np.testing.assert_allclose([r[0] for r in other], [r[0] for r in plain], rtol=1e-5)
+
+
+@pytest.mark.parametrize("in_loop", [False, True])
+@pytest.mark.parametrize("writes_first", [False, True])
+def test_what_is_written_before_an_error_is_written(monkeypatch, in_loop, writes_first):
+    """And what would be written after it is not."""
+    monkeypatch.setenv("PENSTOCK_XLA", "eager")
+    with tf.Graph().as_default(), tf.Session() as sess:
+        x, last = tf.placeholder(tf.float32, [8]), tf.placeholder(tf.int32, [])
+        count = tf.get_variable("count", initializer=0.0, use_resource=True)
+
+        def body(j, a):
+            if writes_first:
+                with tf.control_dependencies([count.assign_add(1.0)]):
+                    return j + 1, tf.sin(a) + tf.gather(a, [j, 0, 1, 2, 3, 4, 5, 6])
+            found = tf.gather(a, [j, 0, 1, 2, 3, 4, 5, 6])
+            with tf.control_dependencies([found]):
+                with tf.control_dependencies([count.assign_add(1.0)]):
+                    return j + 1, tf.sin(a) + tf.identity(found)
+
+        y = tf.while_loop(lambda j, a: j < last, body, [0, x])[1] if in_loop else body(last, x)[1]
+        sess.run(tf.global_variables_initializer())
+        for _ in range(3):
+            sess.run(y, {x: np.ones(8), last: 3})
+        before = sess.run(count)
+        with pytest.raises(tf.errors.InvalidArgumentError):
+            sess.run(y, {x: np.ones(8), last: 20})
+        assert sess.run(count) - before == (8 if in_loop else 0) + writes_first

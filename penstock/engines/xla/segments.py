@@ -434,6 +434,9 @@ def _segments(batch: list[tuple[Any, Any]], policy: Policy) -> list:
     return result
 
 
+_EFFECT, _REPORT = object(), object()
+
+
 def _dependencies(block: list, root: Callable[[Tensor], Tensor], policy: Policy) -> tuple[list[int], list[list[int]]]:
     made_by: dict[Tensor, list[int]] = {}
     waiting = [0] * len(block)
@@ -451,13 +454,14 @@ def _dependencies(block: list, root: Callable[[Tensor], Tensor], policy: Policy)
                 elif part.node.op.type != "StackV2":
                     touched.add(root(part.node.op.inputs[0]))
             elif _has_effect(part):
-                touched.add(None)
+                touched.add(_EFFECT)
             elif isinstance(part, Call) and _may_report(part.node.op):
-                touched.add("reports")
-        for thing in touched:
+                touched.add(_REPORT)
+        # What has been written when something is reported is seen by whoever looks afterwards: neither may pass the other.
+        for thing in (touched | {_EFFECT, _REPORT}) if touched & {_EFFECT, _REPORT} else touched:
             if thing in last_effect:
                 before.add(last_effect[thing])
-            last_effect[thing] = i
+        last_effect.update(dict.fromkeys(touched, i))
         for j in before:
             if j != i:
                 waiting[i] += 1
