@@ -489,7 +489,7 @@ def top_k_grad(g: Any, op: Any, d_values: Any, _: Any) -> list[Any]:
     # Row starts, shaped to stand next to the indices of each row.
     rows = g.Range(g.const(0, np.int64), size, columns)
     k = last(g, g.Shape(op.indices, out_type="int64"))
-    flat = g.AddV2(g.Reshape(index, g.Pack([g.const(-1, np.int64), k])), g.ExpandDims(rows, -1))
+    flat = g.AddV2(g.Reshape(index, g.Pack([g.Size(rows, out_type="int64"), k])), g.ExpandDims(rows, -1))
     positions = g.Reshape(flat, [-1, 1])
     grad = g.ScatterNd(positions, g.Reshape(d_values, [-1]), g.ExpandDims(size, 0))
     result = [g.Reshape(grad, shape)]

@@ -462,3 +462,11 @@ def test_in_top_k_of_many_classes(rows, classes, k):
     want = [bool(t == c and np.isfinite(row).all() and (row > row[c]).sum() < k) for row, t, c in zip(x, targets, inside)]
     for given in (x, np.asfortranarray(x)):
         assert topk.in_top_k(given, targets, np.int32(k)).tolist() == want
+
+
+@pytest.mark.parametrize("shape", [(4, 3), (2, 3, 4), (3,), (0, 3)])
+def test_the_gradient_of_no_values_is_zero(shape):
+    with tf.Graph().as_default(), tf.Session() as sess:
+        x = tf.placeholder(tf.float32, shape)
+        gradient = tf.gradients(tf.reduce_sum(tf.nn.top_k(x, 0)[0]), x)[0]
+        np.testing.assert_array_equal(sess.run(gradient, {x: np.ones(shape)}), np.zeros(shape))
