@@ -538,3 +538,32 @@ def test_variables_that_others_look_at_all_the_time_are_not_joined():
             w = w - np.float32(0.1) * slot
             np.testing.assert_allclose(session.run(small[2]), w, rtol=1e-5)
         assert len(_packed_programs()) == before
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda x, i: x[i],
+        lambda x, i: x[:, i],
+        lambda x, i: x[..., i],
+        lambda x, i: x[tf.newaxis, i],
+        lambda x, i: tf.slice(x, [i, 0], [1, 4]),
+        lambda x, i: tf.transpose(x, [i, 0]),
+        lambda x, i: tf.matrix_band_part(x, i, 0),
+    ],
+    ids=["row", "column", "ellipsis", "new axis", "slice", "transpose", "band"],
+)
+def test_numbers_that_are_on_the_host_are_looked_at(build):
+    """As in TensorFlow, whose kernels for GPUs have them on the host as well."""
+    x, i = tf.placeholder(tf.float32, [3, 4]), tf.placeholder(tf.int32, [])
+    y = build(x, i) * 2.0
+    data = np.arange(12, dtype=np.float32).reshape(3, 4)
+    with tf.Session() as sess, tf.Session(config=tf.ConfigProto(device_count={"GPU": 0})) as on_cpu:
+        for _ in range(2):
+            for k in (1, 1, 5):
+                if k == 5:
+                    with pytest.raises(tf.errors.InvalidArgumentError):
+                        sess.run(y, {x: data, i: k})
+                else:
+                    np.testing.assert_array_equal(sess.run(y, {x: data, i: k}), on_cpu.run(y, {x: data, i: k}))
+        assert any(name == GPU for name in sess._runtime.placer.placement.values())

@@ -14,7 +14,7 @@ from penstock import errors
 from penstock.engines.python.code import Cancelled
 from penstock.engines.xla import backend
 from penstock.engines.xla.pace import TooLong, run
-from penstock.engines.xla.program import KNOWN_SIZE, Compiled, Given, Program, dtype_of
+from penstock.engines.xla.program import KNOWN_SIZE, Compiled, Given, Program, dtype_of, in_range
 from penstock.engines.xla.streams import Reserved
 from penstock.graph.ir import Tensor
 from penstock.ops.bundles import Bundle, DeviceHeldRef, HeldRef, untied
@@ -51,6 +51,8 @@ class DeviceProgram(Program):
             # As in the last step: the same variables, the same shapes of what comes in.
             values = [inputs[i] for i in last.plain]
             if [inputs[i] for i in last.variables] == last.objects and [v.shape for v in values] == last.shapes:
+                if last.form.checks and not in_range(last.form.checks, inputs):
+                    return self._reported(ctx, stop, inputs)
                 try:
                     return self._run(last, values, stop)
                 except TooLong:
@@ -62,6 +64,8 @@ class DeviceProgram(Program):
         plan = self._plan(ctx, every, n)
         if plan is None:
             return self._on_host(ctx, stop, inputs)
+        if plan.form.checks and not in_range(plan.form.checks, inputs):
+            return self._reported(ctx, stop, inputs)
         try:
             results = self._run(plan, [inputs[i] for i in plan.plain], stop)
         except TooLong:
@@ -297,6 +301,10 @@ class DeviceProgram(Program):
     def _on_host(self, ctx: Any, stop: Any, inputs: tuple) -> tuple:
         if self.regenerate is not None and not self.is_full:
             self.regenerate()
+        return self._reported(ctx, stop, inputs)
+
+    def _reported(self, ctx: Any, stop: Any, inputs: tuple) -> tuple:
+        """By the host's kernels, which say what is wrong."""
         return self.host(ctx, stop, *[backend.to_host(v) for v in inputs])
 
 

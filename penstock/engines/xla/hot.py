@@ -7,7 +7,6 @@ import os
 import sys
 import time
 import weakref
-from collections.abc import Sequence
 from itertools import starmap
 from typing import Any
 
@@ -17,7 +16,7 @@ from penstock.engines.xla import backend
 from penstock.engines.xla.device import ALONE, ALONE_IN_A_LIST, Changed, DeviceProgram, Plan, Seen, in_one_go
 from penstock.engines.xla.match import Match, begin
 from penstock.engines.xla.pace import TooLong, run
-from penstock.engines.xla.program import MOST_SHAPES, Compiled, Given, Program
+from penstock.engines.xla.program import MOST_SHAPES, Compiled, Given, Program, in_range
 from penstock.engines.xla.streams import Reserved
 from penstock.engines.xla.varying import Padding, Varying, cut
 from penstock.graph import spec
@@ -181,18 +180,6 @@ def _compile(contest: Contest, program: Program, key: Any, given: Given) -> None
         _rested_at = now + PAUSE * (now - start)
 
 
-def _in_range(checks: tuple[tuple[Any, ...], ...], inputs: Sequence[Any]) -> bool:
-    """Whether all indices are. If not, the host's form reports it."""
-    for position, low, bound in checks:
-        indices = inputs[position]
-        if indices.size == 1:
-            if not indices.item() < bound or (low is not None and indices.item() < low):
-                return False
-        elif indices.size and not (indices.max() < bound and (low is None or low <= indices.min())):
-            return False
-    return True
-
-
 class HotProgram(Program):
     """A segment on a CPU: runs as generated Python until XLA's form is compiled, then both are timed, and the faster one stays."""
 
@@ -234,7 +221,7 @@ class HotProgram(Program):
         contest.rest -= 1
         if not contest.rest:
             contest.reopen()
-        if choice is _HOST or form is None or (form.checks and not _in_range(form.checks, values)):
+        if choice is _HOST or form is None or (form.checks and not in_range(form.checks, values)):
             return self.host(ctx, stop, *inputs)
         try:
             return self._through_xla(form, values, stop) if choice is _XLA else self._trial(contest, ctx, stop, inputs, values)
@@ -322,7 +309,7 @@ class HotStateProgram(DeviceProgram):
             if (
                 [inputs[i] for i in last.variables] == last.objects
                 and [v.shape for v in values] == last.shapes
-                and (not last.form.checks or _in_range(last.form.checks, inputs))
+                and (not last.form.checks or in_range(last.form.checks, inputs))
             ):
                 begun = None if contest is None else begin()
                 try:
@@ -345,7 +332,7 @@ class HotStateProgram(DeviceProgram):
         form = contest.form
         if contest.choice is _HOST:
             self._lost = (ctx.resources.version, [getattr(v, "shape", None) for v in inputs])
-        if contest.choice is _HOST or form is None or (form.checks and not _in_range(form.checks, inputs)):
+        if contest.choice is _HOST or form is None or (form.checks and not in_range(form.checks, inputs)):
             return self.host(ctx, stop, *inputs)
         plan = self._planned(ctx, every, seen, form) if form.padding is None else self._plan_of(contest, ctx, every, seen, form)
         if contest.choice is None:

@@ -37,7 +37,7 @@ from penstock.engines.xla.loops import (
     while_loop,
     work_of,
 )
-from penstock.engines.xla.reporting import DOUBTFUL, HARMLESS, INDEXED, VECTORS
+from penstock.engines.xla.reporting import DOUBTFUL, HARMLESS, INDEXED, VECTORS, places_in
 from penstock.engines.xla.rule import (
     DOUBTS,
     Dynamic,
@@ -102,6 +102,7 @@ class Tracer:
         self.drawn: dict[Operation, int] = {}
         self.round: Any = None  # of the loop around it, for what it draws
         self.looks: set[Tensor] | None = None  # inputs that can be looked at before the program starts; None: nobody reports anything
+        self.given: set[Tensor] = set()  # inputs whose values come with each step
         self.checks: list[tuple[Tensor, int | None, int]] = []
         self.doubts: list[Any] | None = None  # conditions under which the program's results are worth nothing; None: nobody would look
         self.rounds: Counting | None = None  # set if loops must end when `left` says so
@@ -246,6 +247,8 @@ class Tracer:
                     self.doubts.append(jnp.any(~HARMLESS[op.type](args[1])))
                 elif op.type not in SOLVED or self.doubts is None or is_padded(values) or not can_eliminate(args[0].shape, args[0].dtype):  # else its rule doubts
                     raise Unsupported("its kernel reports bad data, which a program cannot")
+            if self.looks is None and op.type in ("Slice", "StridedSlice"):
+                self.checks += [(t, low, high) for t, low, high in places_in(op, self.root, args[0].shape, args[2] if _is_known([args[2]]) else None) if t in self.given]
             run = functools.partial(rule.fn, **{name: op.attrs[name] for name in rule.attrs})
             if is_padded(values):
                 return padded.call(op, args, run)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import math
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -78,6 +78,23 @@ class Compiled(NamedTuple):
     pack: Pack | None = None
     padding: Padding | None = None
     cuts: dict[int, Cuts] = {}
+
+
+_HOST_VALUES = (np.ndarray, np.generic)
+
+
+def in_range(checks: tuple[tuple[Any, ...], ...], inputs: Sequence[Any]) -> bool:
+    """Whether all indices are. If not, the host's form reports it. What is on a device is not looked at: that would wait for it."""
+    for position, low, bound in checks:
+        indices = inputs[position]
+        if not isinstance(indices, _HOST_VALUES):
+            continue
+        if indices.size == 1:
+            if not indices.item() < bound or (low is not None and indices.item() < low):
+                return False
+        elif indices.size and not (indices.max() < bound and (low is None or low <= indices.min())):
+            return False
+    return True
 
 
 class Program:
@@ -159,6 +176,7 @@ class Program:
             states = [Var(v, d) for v, d in zip(old, types)]
             env.update((row[0], states[aliases[i]]) for i, row in enumerate(variables))
             tracer = Tracer(env, self.root, {op: places[i] for op, i in random.items()})
+            tracer.given = {t for t, _ in plain}
             if self.reports:
                 tracer.looks = {t for t, _ in plain}
                 tracer.doubts = []

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from penstock.engines.xla.elimination import SOLVED
 from penstock.engines.xla.rule import static, static_ints
 from penstock.engines.xla.sizes import Padded
+from penstock.graph.ir import Operation, Tensor
 
 INDEXED: dict[str, tuple[int, int | None, Callable[[list[Any], dict[str, Any]], int]]] = {
     "SparseSoftmaxCrossEntropyWithLogits": (1, 0, lambda args, attrs: _sizes(args[0])[-1]),
@@ -38,6 +39,31 @@ REPORTING = frozenset((*INDEXED, *VECTORS, *HARMLESS, *SOLVED))
 
 DOUBTFUL = frozenset((*REPORTING, "Slice", "StridedSlice", "StridedSliceGrad", "TensorStridedSliceUpdate", "TensorArrayV3"))
 """Ops that may be a reason for doubt inside of control flow."""
+
+
+
+
+def places_in(op: Operation, root: Callable[[Tensor], Tensor], shape: Sequence[int], lengths: Sequence[int] | None) -> Iterator[tuple[Tensor, int, int]]:
+    """What TensorFlow's kernels have on the host, and look at, also on GPUs: numbers that say where a Slice (with its `lengths`) or a single index of a StridedSlice
+    lies in a `shape`, each as the scalar it is made of, if there is one, with its bounds [low, high)."""
+    begin = root(op.inputs[1]).op
+    if begin.type != "Pack":
+        return
+    numbers = [root(t) for t in begin.inputs]
+    if op.type == "Slice":
+        if lengths is not None and len(numbers) == len(lengths) == len(shape):
+            yield from ((t, 0, size - length + 1) for t, size, length in zip(numbers, shape, lengths))
+        return
+    new, single, rest = (op.attrs[f"{name}_mask"] for name in ("new_axis", "shrink_axis", "ellipsis"))
+    behind = sum(1 for i in range(len(numbers)) if rest and 1 << i > rest and not new >> i & 1)
+    axis = 0
+    for i, tensor in enumerate(numbers):
+        if rest >> i & 1:
+            axis = len(shape) - behind
+        elif not new >> i & 1:
+            if single >> i & 1 and axis < len(shape):
+                yield tensor, -shape[axis], shape[axis]
+            axis += 1
 
 
 def _sizes(value: Any) -> tuple[int, ...]:
