@@ -26,7 +26,7 @@ from penstock.ops.kernels.joins import (
     unpack_kernel,
     unpack_shape,
 )
-from penstock.ops.native import lines, transposes
+from penstock.ops.native import lines, ranks, transposes
 from penstock.ops.samples import arr, empty, ints, normal, strings
 from penstock.shapes import format_dims, num_elements
 
@@ -329,10 +329,16 @@ op("ConjugateTranspose(x: T, perm: Tperm) -> (y: T) [T: type; Tperm: type in {in
    samples=_TRANSPOSE_SAMPLES)  # fmt: skip
 
 
+MANY = 64
+"""Numbers from which on a loop in machine code is worth it."""
+
+
 def invert_permutation_kernel(x: np.ndarray) -> np.ndarray:
     if x.ndim != 1:
         raise InvalidArgumentError("invert_permutation expects a 1D vector.")
     count = x.size
+    if count >= MANY and (found := ranks.inverse(x)) is not None:
+        return found
     if count and not (0 <= x.min() and x.max() < count):
         raise InvalidArgumentError(f"{x[(x < 0) | (x >= count)][0]} is not between 0 and {count}")
     result = np.full(count, -1, x.dtype)

@@ -10,7 +10,7 @@ from penstock.dtypes import DType
 from penstock.errors import InvalidArgumentError
 from penstock.ops import native
 from penstock.ops.declare import NOT_DIFFERENTIABLE, checked_scalar, op, same_as, with_rank
-from penstock.ops.native import occurrences, searching
+from penstock.ops.native import occurrences, ranks, searching
 from penstock.ops.native.frames import share_out
 from penstock.ops.samples import arr, empty, ints, normal, uniform
 from penstock.shapes import Dims, format_dims
@@ -18,8 +18,16 @@ from penstock.shapes import Dims, format_dims
 # -- bins -------------------------------------------------------------------------------------------------------------
 
 
+MANY = 64
+"""Weights from which on a loop in machine code is worth it."""
+
+
 def counts(rows: Any, values: Any, weights: Any, shape: tuple[int, int], dtype: Any, binary: bool) -> np.ndarray:
     """A [rows, bins] table: the sum of weights (or the number) of each value in each row. Values past the end are dropped. A single row needs no `rows`."""
+    if weights.size >= MANY and not binary and shape[0] == 1 and shape[1]:
+        table = np.zeros(shape, dtype=dtype)
+        if ranks.add_weights(table, values, weights):
+            return table
     if values.size and int(values.max()) >= shape[1]:
         inside = values < shape[1]
         rows, values, weights = rows[inside] if shape[0] > 1 else rows, values[inside], weights[inside] if weights.size else weights

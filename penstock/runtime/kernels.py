@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from penstock.engines import halves, onednn
+from penstock.engines import complexes, halves, onednn
 from penstock.formats.attr_value import FuncAttr
 from penstock.graph.bind import Bound, input_ranges
 from penstock.graph.ir import Operation, Tensor, ref_error
@@ -16,6 +16,7 @@ from penstock.runtime.threads import cpu_count
 
 onednn.install(cpu_count)
 halves.install()
+complexes.install()
 
 RefInputs = tuple[tuple[int, bool, str | None], ...]
 """(flat input, give the value instead of the ref, name for "uninitialized" or None if that is no error) per ref edge."""

@@ -28,6 +28,7 @@ from penstock.formats.attr_value import FuncAttr
 from penstock.graph.function import Function
 from penstock.graph.ir import Dims, Graph
 from penstock.graph.quiet_gc import paused
+from penstock.ops.native import transposes
 from penstock.ops.resources import Ref
 from penstock.pipeline import CompileOptions, Trail, compile_step, debug
 from penstock.pipeline.place import Placer
@@ -145,7 +146,8 @@ def owned(value: np.ndarray) -> np.ndarray:
 
 def _copied(value: np.ndarray) -> np.ndarray:
     try:
-        return value.copy()
+        found = None if value.flags.c_contiguous or 0 in value.strides else transposes.turned(value)  # what einsum leaves, for one
+        return value.copy() if found is None else found
     except MemoryError as error:  # a value that was never laid out in memory (a broadcast) may not fit there
         raise errors.ResourceExhaustedError(f"OOM when copying a fetched value: {error}") from error
 

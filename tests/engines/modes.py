@@ -88,7 +88,7 @@ _SMALL_ENGINES = {**_SMALL_ONEDNN, **_PATIENT, **_named({
     "ops.native": {"SMALL": 2, "PIECE": 64},
     "ops.native.channels": {"LEAST": 1},
     "ops.native.duplicates": {"SHORT": 8},
-    "ops.native.frames": {"_PIECE": 32},
+    "ops.native.frames": {"PIECE": 32},
     "ops.native.rowwise": {"SMALLEST": 1, "NARROWEST": 1},
     "ops.native.searching": {"_FEW": 1},
     "ops.native.transposes": {"_LARGE": 64, "_PIECE": 64},

@@ -419,3 +419,19 @@ def test_a_variable_is_written_where_it_lives(use_resource):
         assert sess.run(read) == 2.0
         sess.run(write)
         assert sess.run(read) == 3.0
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64, np.int8])
+def test_fetched_views_are_copies_in_order(dtype):
+    given = np.random.RandomState(0).randn(300, 170).astype(dtype)
+    variable = tf.Variable(given)
+    rows = tf.placeholder(tf.int32)
+    fetches = [tf.transpose(variable), tf.einsum("ij->ji", tf.cast(variable, tf.float32)), variable[::2, ::-1], tf.broadcast_to(variable[0], [rows, 170])]
+    with tf.Session() as sess:
+        sess.run(tf.global_variables_initializer())
+        for _ in range(5):
+            found = sess.run(fetches, {rows: 500})
+            for got, want in zip(found, [given.T, given.T.astype(np.float32), given[::2, ::-1], np.broadcast_to(given[0], (500, 170))], strict=True):
+                np.testing.assert_array_equal(got, want, strict=True)
+                got[...] = 7
+        np.testing.assert_array_equal(sess.run(variable), given)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ from penstock.engines.onednn.library import Library
 from penstock.engines.onednn.primitives import CODES, FLOAT32, Eltwise, PostOps
 from penstock.graph.ir import Operation
 from penstock.ops.kernels import blas
+from penstock.ops.native import tiny
 
 
 def wakes_blas(spec: matmul.Spec) -> bool:
@@ -56,6 +58,10 @@ def product(a_flag: str, b_flag: str, types: Sequence[str], same_batches: bool =
                 shape, flops = spec.shape, spec.flops
             except ValueError:  # batches that do not broadcast
                 return None
+            if len(shape) > 2 and not post_ops and a.shape[:-2] == b.shape[:-2]:
+                rows, columns, inner = spec.sizes
+                if tiny.fits(a.dtype, math.prod(shape[:-2]), rows, inner, columns, across_b):
+                    return None
             if not (wakes_blas(spec) if dtype == FLOAT32 else flops >= binding.MIN_NARROW_FLOPS) and (len(shape) == 2 or flops < binding.MIN_BATCH_FLOPS):
                 return None
             library = library_for(dtype)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from penstock.ops.native import products
+from penstock.ops.native import products, tiny
 
 SMALL_PRODUCT = 1 << 13
 """Multiplications up to which NumPy's own loop over integers is the quickest."""
@@ -14,6 +14,8 @@ SMALL_PRODUCT = 1 << 13
 
 def product(x: Any, y: Any) -> Any:
     """np.matmul(x, y); sums of integers are taken in float64 where that is exact."""
+    if x.ndim > 2 and (found := tiny.products(x, y)) is not None:
+        return found
     dtype = x.dtype
     inner = x.shape[-1]
     if dtype.kind not in "iu" or y.dtype != dtype or x.size * y.shape[-1] <= SMALL_PRODUCT or not y.size:

@@ -10,7 +10,7 @@ from penstock import errors
 from penstock.ops import native
 from penstock.ops.kernels.numeric import widen
 from penstock.ops.kernels.window import show
-from penstock.ops.native import folds
+from penstock.ops.native import folds, ranks
 from penstock.ops.native.frames import share_out
 
 
@@ -221,6 +221,10 @@ def nth_element(x, n, *, reverse):
     return np.partition(x, at, -1)[..., at]
 
 
+FEW_CLASSES = 64
+"""Numbers that NumPy looks at quickly enough."""
+
+
 def in_top_k(predictions, targets, k):
     """Whether each target class is among the `k` largest of its row; rows that are not finite say no."""
     if np.ndim(k):
@@ -234,9 +238,11 @@ def in_top_k(predictions, targets, k):
         raise errors.InvalidArgumentError(
             f"First dimension of predictions {rows} must match length of targets {targets.shape[0]}"
         )
-    valid = (targets >= 0) & (targets < classes)
     if not rows or not classes:
         return np.zeros(rows, bool)
+    if predictions.size >= FEW_CLASSES and (found := ranks.in_top_k(predictions, targets, int(k))) is not None:
+        return found
+    valid = (targets >= 0) & (targets < classes)
     chosen = np.take_along_axis(predictions, np.where(valid, targets, 0)[:, None], 1)
     larger = np.zeros(rows, np.int64)
     left, start, width = slice(None), 0, classes if predictions.size < MANY else max(64, 4 * int(k))

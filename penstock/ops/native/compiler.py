@@ -422,6 +422,13 @@ class Code:
         self.asm.vector("f64_to_f32", register, source)
         self.asm.vector("u32_to_i64", register, register)
 
+    def _emit_of_single_bits(self, node: Node, type: str) -> None:
+        """Doubles of the singles whose bits are the lower half of each lane."""
+        source = self._load(node.inputs[0], ())
+        register = self._result(node, (source,))
+        self.asm.vector("i64_to_i32", source, register)
+        self.asm.vector("f32_to_f64", register, register)
+
     # -- branches and loops -----------------------------------------------------------------------------------------------------
 
     def _emit_variable(self, node: Node, type: str) -> None:

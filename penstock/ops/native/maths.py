@@ -214,6 +214,11 @@ def cos(x: Vec) -> Vec:
     return _turned(k + 1, sine, cosine)
 
 
+def sine_and_cosine(x: Vec) -> tuple[Vec, Vec]:
+    k, sine, cosine = _quadrant(x)
+    return select(x == 0, x, _turned(k, sine, cosine)), _turned(k + 1, sine, cosine)
+
+
 def tan(x: Vec) -> Vec:
     return sin(x) / cos(x)
 
