@@ -206,9 +206,21 @@ def test_bytes_as_numbers(engines):
         assert found.tobytes() == np.ascontiguousarray(want).tobytes()
     with pytest.raises(InvalidArgumentError, match="element 70 has size 12 != 3"):
         string_codes.decode_raw_kernel(_array(values[:70] + [b"abc"]), out_type=dtypes.uint8, little_endian=True)
-    mixed = _bytes(100)
-    found = string_codes.decode_padded_raw_kernel(_array(mixed), np.array(8), out_type=dtypes.uint8, little_endian=True)
-    assert found.tobytes() == b"".join(v[:8].ljust(8, b"\0") for v in mixed)
+
+
+@pytest.mark.parametrize("length", [1, 2, 8, 31, 63, 64, 65, 128, 130, 300])
+def test_rows_of_bytes(engines, length):
+    mixed = _bytes(100) + [bytes(range(1, 201))[:n] for n in (62, 63, 64, 65, 66, 127, 128, 129, 200)]
+    found = string_codes.decode_padded_raw_kernel(_array(mixed), np.array(length), out_type=dtypes.uint8, little_endian=True)
+    assert found.tobytes() == b"".join(v[:length].ljust(length, b"\0") for v in mixed)
+    turned = string_codes.decode_padded_raw_kernel(_array(mixed[:60], (6, 10)).T, np.array(length), out_type=dtypes.uint8, little_endian=True)
+    assert (turned == found[:60].reshape(6, 10, length).transpose(1, 0, 2)).all()
+    even = [v[:length].ljust(length, b"x") for v in mixed]
+    for some in (even, even[:1], even[:2]):
+        found = string_codes.decode_raw_kernel(_array(some), out_type=dtypes.uint8, little_endian=True)
+        assert found.shape == (len(some), length) and found.tobytes() == b"".join(some)
+    with pytest.raises(InvalidArgumentError, match=f"element 70 has size {length} != {length - 1}"):
+        string_codes.decode_raw_kernel(_array(even[:70] + [even[0][1:]] + even), out_type=dtypes.uint8, little_endian=True)
 
 
 # -- numbers ------------------------------------------------------------------------------------------------------------

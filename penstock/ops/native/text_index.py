@@ -129,9 +129,7 @@ def _loop(inserts: bool) -> Any:
     a.with_number(5, slot, _BLOCK)
     a.jump(block)
     a.label(last)
-    a.raw(0x49, 0xC7, 0xC0 | known & 7, 0xFF, 0xFF, 0xFF, 0xFF)  # mov r15, -1: an `or` would wait for what was there
-    a.raw(0xC4, 0x42, 0x80 | (~slot & 15) << 3, 0xF5, 0xC0 | (known & 7) << 3 | known & 7)  # bzhi r15, r15, r13
-    a.raw(0xC4, 0xC1, 0xFB, 0x92, 0xC0 | rest << 3 | known & 7)  # kmovq
+    a.mask_of(rest, slot, known)
     a.vector("load.u8", letters, Mem(text, LETTERS, index=ahead), mask=rest, zero=True)
     take_block()
     a.vector("quarters", product, sums, sums, immediate=0x4E)
