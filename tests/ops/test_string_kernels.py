@@ -494,3 +494,40 @@ def test_strings_that_grew_since_they_were_measured_do_not_fit():
     assert (letters[-64:] == 7).all()
     x[2] = b"g"
     assert making.place(x, starts, room) and room.tobytes() == b"".join(x.tolist())
+
+
+# -- records --------------------------------------------------------------------------------------------------------------
+
+
+def _outcome(function, *arguments):
+    try:
+        return [found.tolist() if isinstance(found, np.ndarray) else found for found in function(*arguments)]
+    except InvalidArgumentError as error:
+        return str(error)
+
+
+def test_records_with_quotes_at_once_or_letter_by_letter(monkeypatch):
+    source = random.Random(1)
+    cases = [
+        (bytes(source.choices(b'aab,,"""\n\r x^]-\\', k=source.randint(0, 9))), source.choice([b",", b"a", b"^", b"]", b"-", b'"', b"\n", b"\\"]))
+        for _ in range(5000)
+    ]
+    found = [_outcome(csv.split_record, record, delimiter, True) for record, delimiter in cases]
+    monkeypatch.setattr(csv, "_plain_fields", lambda delimiter: lambda record: [])
+    assert found == [_outcome(csv.split_record, record, delimiter, True) for record, delimiter in cases]
+
+
+def test_few_records_are_read_as_many_are(monkeypatch):
+    source = random.Random(2)
+    usual, odd = ["1", "2", '"33"', "-4", "+5", "12345678", ""], ["007", "2147483648", "NA", "1.5", " 4", "nan", "1_0", "x", "0x10", "1e3"]
+    cases = []
+    for _ in range(1000):
+        types = source.choices([dtypes.int32, dtypes.int64, dtypes.float32, dtypes.float64, dtypes.string], k=source.randint(1, 4))
+        values = usual if source.random() < 0.7 else usual + odd
+        defaults = [np.array([b"dd" if t is dtypes.string else 7][: source.randint(0, 1)], t.np) for t in types]
+        rows = _array([",".join(source.choices(values, k=len(types))).encode() for _ in range(source.choice([1, 2, 5, 32, 33]))])
+        cases.append((rows, defaults, types, b",", True, source.choice([b"", b"NA", b"1"]), []))
+    found = [_outcome(csv.decode_csv, *case) for case in cases]
+    monkeypatch.setattr(csv, "FEW", 0)
+    for case, outcome in zip(cases, found, strict=True):
+        assert str(outcome) == str(_outcome(csv.decode_csv, *case)), case  # as text: NaNs are the same there
