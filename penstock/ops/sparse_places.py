@@ -263,11 +263,14 @@ def fill_empty_rows_kernel(indices: Any, values: Any, shape: Any, default: Any, 
         raise InvalidArgumentError(f"indices({i}, 0) is invalid: {row[i]} " + ("< 0" if row[i] < 0 else f">= {rows}"))
     counts = np.bincount(row, minlength=rows)
     is_empty = counts == 0
+    in_order = not (row[1:] < row[:-1]).any()
+    if in_order and not is_empty.any():
+        return [indices.copy(), values.copy(), is_empty, np.arange(n)]
     # Every entry moves behind the empty rows before its own; if they are not in the order of their rows, behind the entries of those, too.
     before = np.cumsum(is_empty)
     missing = np.flatnonzero(is_empty)
     back = np.arange(n)
-    if (row[1:] < row[:-1]).any():
+    if not in_order:
         back[np.argsort(row, kind="stable")] = np.arange(n)
     back += before.take(row)
     new = np.cumsum(counts).take(missing) + before.take(missing) - 1
