@@ -99,6 +99,17 @@ def test_unique_strings():
     assert (first.tolist(), inverse.tolist()) == unique(x)
 
 
+@pytest.mark.parametrize("n", [9, 48, 49, 301, 5000])
+@pytest.mark.parametrize("longest", [0, 2, 70, 200])
+def test_unique_strings_of_any_length(n, longest):
+    letters = [bytes([letter]) for letter in (0, 97, 255)]
+    x = np.empty(2 * n, object)
+    x[:] = [b"x" * RANDOM.randint(0, longest + 1) + letters[RANDOM.randint(3)] * RANDOM.randint(3) for _ in range(2 * n)]
+    for strings in (x[::2], x[:n], np.append(x[:n], "a letter that is no byte")):
+        first, inverse = sorting.first_occurrences(strings)
+        assert (first.tolist(), inverse.tolist()) == unique(strings)
+
+
 @pytest.mark.parametrize("dtype", ["int32", "uint32", "int64", "uint64", "uint8", "int16"])
 def test_products_of_integers_are_exact_and_wrap(dtype):
     info = np.iinfo(dtype)
@@ -385,6 +396,13 @@ def test_empty_rows_among_many_entries(in_order):
     assert [(r, c, v) for (r, c), v in zip(places.tolist(), filled.tolist(), strict=True)] == want
     assert np.flatnonzero(is_empty).tolist() == missing
     np.testing.assert_array_equal(filled[back], values)
+    indices[:300, 0] = range(300)  # no row is empty
+    indices[300:, 0] = 299 if in_order else 5
+    found = sparse_places.fill_empty_rows_kernel(indices, values, np.array([300, 500]), np.array(-1.0), T=tf.float64)
+    order = np.argsort(indices[:, 0], kind="stable")
+    for x, y in zip(found, (indices[order], values[order], np.zeros(300, bool), np.argsort(order)), strict=True):
+        np.testing.assert_array_equal(x, y)
+        assert not np.shares_memory(x, indices) and not np.shares_memory(x, values)
 
 
 @pytest.mark.parametrize("row, message", [(-1, r"indices\(3, 0\) is invalid: -1 < 0"), (9, r"indices\(3, 0\) is invalid: 9 >= 9")])
