@@ -278,6 +278,20 @@ def test_plain_integers():
     assert read_numbers(_array([b"1" * 19]), dtypes.int64).tolist() == [int(b"1" * 19)]
 
 
+def test_few_strings_are_joined_as_many_are(monkeypatch):
+    random, cases = np.random.RandomState(4), []
+    for _ in range(200):
+        shape = [(5,), (20,), (3, 4), (0, 2), (4, 0), (63,)][random.randint(6)]
+        texts = _array([b"ab\0c"[: random.randint(5)] for _ in range(int(np.prod(shape)))], shape)
+        ids = random.randint(0, 4, shape[: random.randint(1, len(shape) + 1)])
+        cases.append((texts, ids, np.array(4 + random.randint(3)), [b"", b",", b"<>", b"<\0"][random.randint(4)]))
+    found = [strings.segment_join_kernel(*case[:3], separator=case[3]) for case in cases]
+    monkeypatch.setattr(strings, "MANY", 0)
+    for case, result in zip(cases, found, strict=True):
+        want = strings.segment_join_kernel(*case[:3], separator=case[3])
+        assert result.shape == want.shape and result.tolist() == want.tolist()
+
+
 # -- records ------------------------------------------------------------------------------------------------------------
 
 
