@@ -216,17 +216,17 @@ op(f"ParseSingleExample(serialized: string, dense_defaults: list Tdense) -> ({_O
 
 
 def json_example_kernel(texts: Any) -> np.ndarray:
-    from google.protobuf import json_format
+    from google.protobuf.json_format import ParseError
 
-    from penstock.formats.protos import Example
+    from penstock.ops.kernels.json_examples import example_of  # what it needs is not needed by others
 
-    result = np.empty(texts.shape, dtype=object)
-    for i, text in enumerate(texts.ravel()):
+    result = np.empty(texts.size, dtype=object)
+    for i, text in enumerate(texts.ravel().tolist()):
         try:
-            result.ravel()[i] = json_format.Parse(text, Example()).SerializeToString()
-        except json_format.ParseError as error:
+            result[i] = example_of(text)
+        except ParseError as error:
             raise InvalidArgumentError(f"Error while parsing JSON: {error}") from error
-    return result
+    return result.reshape(texts.shape)
 
 
 op("DecodeJSONExample(json_examples: string) -> (binary_examples: string)",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,6 +31,9 @@ class Members(NamedTuple):
     """How many members every row has, in order; None if that is not known."""
 
 
+FEW = 64
+"""Members up to which Python is as quick as arrays."""
+
 _OPERATIONS = {
     b"a-b": lambda a, b: a - b,
     b"b-a": lambda a, b: b - a,
@@ -41,7 +45,7 @@ _OPERATIONS = {
 def dense_members(x: np.ndarray) -> Members:
     if x.ndim < 2:
         raise InvalidArgumentError(f"Shape {format_dims(x.shape)} has rank {x.ndim} < 2")
-    return Members(np.repeat(np.arange(math.prod(x.shape[:-1])), x.shape[-1]), x.reshape(-1), x.shape[:-1], x.shape[-1])
+    return Members(np.arange(math.prod(x.shape[:-1])).repeat(x.shape[-1]), x.reshape(-1), x.shape[:-1], x.shape[-1])
 
 
 def sparse_members(indices: Any, values: Any, shape: Any, validate: bool) -> Members:
@@ -56,6 +60,11 @@ def sparse_members(indices: Any, values: Any, shape: Any, validate: bool) -> Mem
 
 def groups_of(members: Members) -> Groups:
     rows, values = members.rows, members.values
+    if len(rows) <= FEW:
+        few: Groups = {}
+        for row, value in zip(rows.tolist(), values.tolist(), strict=True):
+            few.setdefault(row, set()).add(value)
+        return few
     if (rows[1:] < rows[:-1]).any():
         order = np.argsort(rows, kind="stable")
         rows, values = rows[order], values[order]
@@ -75,6 +84,8 @@ def _combine(a: Members, b: Members, operation: bytes, dtype: np.dtype) -> list:
         raise InvalidArgumentError(f"Invalid set_operation {operation.decode(errors='replace')}.")
     if a.shape != b.shape:
         raise InvalidArgumentError(f"Mismatched shapes {format_dims(a.shape)} vs {format_dims(b.shape)}")
+    if len(a.rows) + len(b.rows) <= FEW:
+        return _combine_few(a, b, function, dtype)
     found = _combine_integers(a, b, operation.lower()) if dtype.kind != "O" else None
     if found is not None:
         return _sparse(*found, a.shape, dtype)
@@ -84,6 +95,27 @@ def _combine(a: Members, b: Members, operation: bytes, dtype: np.dtype) -> list:
     results = [sorted(function(first.get(row, nothing), second.get(row, nothing))) for row in rows]
     lengths = np.fromiter(map(len, results), np.int64, len(results))
     return _sparse(np.repeat(np.array(rows, np.int64), lengths), list(itertools.chain.from_iterable(results)), a.shape, dtype)
+
+
+def _combine_few(a: Members, b: Members, function: Callable[[set, set], set], dtype: np.dtype) -> list:
+    nothing: set = set()
+    first, second = groups_of(a), groups_of(b)
+    rows: list[int] = []
+    places: list[int] = []
+    values: list[Any] = []
+    most = 0
+    for row in sorted({*first, *second}):
+        found = sorted(function(first.get(row, nothing), second.get(row, nothing)))
+        rows += [row] * len(found)
+        places += range(len(found))
+        values += found
+        most = max(most, len(found))
+    indices = np.empty((len(rows), len(a.shape) + 1), np.int64)
+    indices[:, :-1] = coordinates(np.array(rows, np.int64), a.shape) if len(a.shape) > 1 else np.array(rows, np.int64)[:, np.newaxis]
+    indices[:, -1] = places
+    result = np.empty(len(rows), dtype)
+    result[:] = values
+    return [indices, result, np.array([*a.shape, most], np.int64)]
 
 
 def _combine_integers(a: Members, b: Members, operation: bytes) -> tuple[np.ndarray, np.ndarray] | None:
@@ -169,7 +201,7 @@ def sparse_sparse_shape(c: Any) -> list[Dims]:
 
 def size_kernel(indices: Any, values: Any, shape: Any, *, validate_indices: bool) -> np.ndarray:
     members = sparse_members(indices, values, shape, validate_indices)
-    if values.dtype.kind != "O" and values.size and (members.rows >= 0).all():
+    if values.dtype.kind != "O" and values.size > FEW and (members.rows >= 0).all():
         numbers = members.values.astype(np.int64)
         low, count = int(numbers.min()), math.prod(members.shape)
         bits = (int(numbers.max()) - low).bit_length()

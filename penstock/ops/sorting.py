@@ -15,7 +15,8 @@ from penstock.ops.declare import NOT_DIFFERENTIABLE, op, with_rank
 from penstock.ops.kernels.distances import Sequences, distances
 from penstock.ops.kernels.numeric import widen
 from penstock.ops.kernels.rows import stable_order
-from penstock.ops.native import making, occurrences, searching, texts
+from penstock.ops.native import occurrences, searching, texts
+from penstock.ops.native.text_index import TextIndex
 from penstock.ops.samples import arr, empty, ints, strings
 from penstock.shapes import format_dims
 
@@ -27,7 +28,7 @@ BITS = {np.dtype(np.float64): np.uint64, np.dtype(np.float32): np.uint32, np.dty
 
 
 FEW = 48
-"""Integers up to which a dictionary is quicker than arrays."""
+"""Integers and strings up to which a dictionary is quicker than arrays."""
 
 
 VERY_FEW = 8
@@ -40,10 +41,8 @@ def first_occurrences(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     if found_so is not None:
         return found_so
     if x.ndim == 1 and (x.dtype == object or (x.dtype.kind in "iu" and x.size <= FEW)):
-        first_of = _first_strings(x) if x.dtype == object and x.size >= MANY_STRINGS else None
-        if first_of is None:
-            first_of = np.fromiter(map({}.setdefault, x.tolist(), itertools.count()), np.int64, x.size)
-        return _numbered(first_of)
+        found_so = _first_strings(x) if x.dtype == object and x.size > FEW else None
+        return found_so or _numbered(np.fromiter(map({}.setdefault, x.tolist(), itertools.count()), np.int64, x.size))
     if x.ndim == 1 and x.dtype.kind in "iu":
         lowest = int(x.min())
         span = int(x.max()) - lowest + 1
@@ -96,15 +95,15 @@ def _first_rows(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
     return first, codes
 
 
-MANY_STRINGS = 2048
-"""Strings from which on their fingerprints are quicker than a dictionary."""
-
-
-def _first_strings(x: np.ndarray) -> np.ndarray | None:
-    """For each string where the first one like it is; None if machine code cannot tell."""
-    marks = texts.fingerprints(np.ascontiguousarray(x))
-    first_of = None if marks is None or not marks.all() else _first_marks(marks)  # 0: something long
-    return first_of if first_of is not None and making.are_same(np.ascontiguousarray(x), x.take(first_of)) else None
+def _first_strings(x: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+    """`first_occurrences` of strings; None if machine code cannot read them."""
+    which = TextIndex().insert(np.ascontiguousarray(x)) if texts.can_read() else None
+    if which is None:
+        return None
+    is_first = np.ones(which.size, bool)
+    highest = np.maximum.accumulate(which)
+    np.not_equal(highest[1:], highest[:-1], out=is_first[1:])
+    return np.flatnonzero(is_first), which
 
 
 def _first_marks(marks: np.ndarray) -> np.ndarray | None:

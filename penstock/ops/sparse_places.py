@@ -14,6 +14,7 @@ from penstock.ops.declare import NOT_DIFFERENTIABLE, op, unknown
 from penstock.ops.kernels.rows import put_rows
 from penstock.ops.kernels.sparse import (
     add_at,
+    are_inside,
     check_sparse,
     coordinates,
     group_max,
@@ -213,13 +214,23 @@ def split_kernel(axis: Any, indices: Any, values: Any, shape: Any, *, num_split:
         raise InvalidArgumentError(f"Input num_split should be between 1 and the splitting dimension size ({size}), got {num_split}")
     # The first pieces are one longer where the size does not divide evenly.
     lengths = [size // num_split + (i < size % num_split) for i in range(num_split)]
-    pieces, start = [], 0
-    for size_ in lengths:
-        low, extent = np.zeros(rank, np.int64), np.array(shape, np.int64)
-        low[d], extent[d] = start, size_
-        pieces.append(cut(indices, values, shape, low, extent))
-        start += size_
-    return [p[k] for k in range(3) for p in pieces]
+    others = [k for k in range(rank) if k != d]
+    if not all(are_inside(indices[:, k : k + 1], [int(shape[k])]) for k in others):
+        inside = np.logical_and.reduce([(indices[:, k] >= 0) & (indices[:, k] < shape[k]) for k in others])
+        indices, values = indices[inside], values[inside]
+    column = np.ascontiguousarray(indices[:, d])
+    all_indices, all_values, shapes, start = [], [], [], 0
+    for extent in lengths:
+        keep = np.flatnonzero((column - start).view(np.uint64) < np.uint64(extent))
+        piece = indices.take(keep, 0)
+        if start:
+            piece[:, d] -= start
+        all_indices.append(piece)
+        all_values.append(values.take(keep))
+        shapes.append(np.maximum(shape, 0))
+        shapes[-1][d] = extent
+        start += extent
+    return [*all_indices, *all_values, *shapes]
 
 
 def split_shape(c: Any) -> list[Dims]:
@@ -252,11 +263,14 @@ def fill_empty_rows_kernel(indices: Any, values: Any, shape: Any, default: Any, 
         raise InvalidArgumentError(f"indices({i}, 0) is invalid: {row[i]} " + ("< 0" if row[i] < 0 else f">= {rows}"))
     counts = np.bincount(row, minlength=rows)
     is_empty = counts == 0
+    in_order = not (row[1:] < row[:-1]).any()
+    if in_order and not is_empty.any():
+        return [indices.copy(), values.copy(), is_empty, np.arange(n)]
     # Every entry moves behind the empty rows before its own; if they are not in the order of their rows, behind the entries of those, too.
     before = np.cumsum(is_empty)
     missing = np.flatnonzero(is_empty)
     back = np.arange(n)
-    if (row[1:] < row[:-1]).any():
+    if not in_order:
         back[np.argsort(row, kind="stable")] = np.arange(n)
     back += before.take(row)
     new = np.cumsum(counts).take(missing) + before.take(missing) - 1

@@ -16,8 +16,9 @@ from penstock.graph.ir import Dims
 from penstock.ops.declare import NOT_DIFFERENTIABLE, op, same_as, scalar
 from penstock.ops.kernels import number_texts
 from penstock.ops.kernels.hashes import decimal_fingerprints64, fingerprint64, fingerprints64, hashes64, siphashes
-from penstock.ops.kernels.many_strings import MANY, cut, laid_out, lengths_of, letters_of, own, parts_of, starts_of
+from penstock.ops.kernels.many_strings import MANY, cut, laid_out, lengths_of, letters_of, starts_of
 from penstock.ops.kernels.texts import dtype_text
+from penstock.ops.native import making
 from penstock.ops.samples import NO_TEXTS, arr, bools, ints, many, strings
 from penstock.ops.strings import each_string, string_array
 from penstock.shapes import format_dims
@@ -186,18 +187,20 @@ def decode_raw_kernel(x: np.ndarray, *, out_type: DType, little_endian: bool) ->
     size = out_type.np.itemsize
     if not x.size:
         return np.empty((*x.shape, 0), out_type.np)
-    sizes = lengths_of(x)
-    length = int(sizes[0])
-    if (sizes != length).any():
-        i = int(np.argmax(sizes != length))
-        raise InvalidArgumentError(
-            f"DecodeRaw requires input strings to all be the same size, but element {i} has size {length} != {sizes[i]}"
-        )
+    length = len(x.item(0))
+    raw = making.of_length(np.ascontiguousarray(x), length) if x.size > 1 else x.item(0)
+    if raw is None:
+        sizes = lengths_of(x)
+        if (sizes != length).any():
+            i = int(np.argmax(sizes != length))
+            raise InvalidArgumentError(
+                f"DecodeRaw requires input strings to all be the same size, but element {i} has size {length} != {sizes[i]}"
+            )
+        raw = letters_of(x, sizes)
     if length % size:
         raise InvalidArgumentError(
             f"Input to DecodeRaw has length {length} that is not a multiple of {size}, the size of {dtype_text(out_type)}"
         )
-    raw = x.ravel().item() if x.size == 1 else letters_of(x, sizes)
     return _numbers(raw, out_type, little_endian).reshape((*x.shape, length // size))
 
 
@@ -237,10 +240,10 @@ def decode_padded_raw_kernel(x: np.ndarray, fixed_length: Any, *, out_type: DTyp
     length, size = int(fixed_length), out_type.np.itemsize
     if length <= 0 or length % size:
         raise InvalidArgumentError(f"fixed_length ({length}) must be a multiple of the size of out_type ({size})")
-    x = own(x)
-    sizes = lengths_of(x)
-    short = x if not x.size or sizes.max() <= length else parts_of(x, np.zeros_like(sizes), np.minimum(sizes, length))
-    values = laid_out(length * x.size, 0, (short, np.arange(x.size) * length))
+    values = making.padded(np.ascontiguousarray(x), length)
+    if values is None:
+        letters = [text[:length] for text in x.ravel().tolist()]
+        values = laid_out(length * x.size, 0, (string_array(letters, x.size), np.arange(x.size) * length))
     return _numbers(values, out_type, little_endian).reshape((*x.shape, length // size))
 
 

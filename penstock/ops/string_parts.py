@@ -30,6 +30,7 @@ from penstock.shapes import format_dims, merge_dims
 
 # -- splitting --------------------------------------------------------------------------------------------------------
 
+_LETTERS = [bytes([letter]) for letter in range(256)]
 _SPACE = b" \t\n\v\f\r"
 
 
@@ -38,7 +39,7 @@ def split_at_any(text: bytes, delimiters: bytes, skip_empty: bool) -> list[bytes
     if not text:
         return []
     if not delimiters:
-        return [text[i : i + 1] for i in range(len(text))]
+        return list(map(_LETTERS.__getitem__, text))
     first = delimiters[:1]
     if len(delimiters) > 1:
         text = text.translate(_all_as_first(delimiters))

@@ -329,6 +329,12 @@ def segment_join_kernel(x: np.ndarray, ids: np.ndarray, count: Any, *, separator
     rows = x.reshape(ids.size, int(np.prod(rest)))
     if not rows.size:
         return string_array([b""] * (int(count) * rows.shape[1]), (int(count), *rest))
+    if rows.size < MANY:
+        joined, width = [b""] * (int(count) * rows.shape[1]), rows.shape[1]
+        for segment, row in zip(ids.ravel().tolist(), rows.tolist(), strict=True):
+            for place, text in enumerate(row, segment * width):
+                joined[place] = joined[place] + separator + text if joined[place] else text
+        return string_array(joined, (int(count), *rest))
     # Strings in the order of their places in the result; each has a separator in front if some letters come before it in its place.
     places = (ids.reshape(-1, 1) * rows.shape[1] + np.arange(rows.shape[1])).ravel()
     order = np.argsort(places, kind="stable")

@@ -6,6 +6,11 @@ import numpy as np
 import pytest
 
 import penstock as tf
+from penstock import dtypes
+from penstock.ops.kernels.table_rows import CannotTell, Rows
+from penstock.ops.kernels.tables import MutableTable, StaticTable
+from penstock.ops.native import texts
+from penstock.ops.native.text_index import TextIndex
 
 raw = tf.raw_ops
 
@@ -125,6 +130,94 @@ class TestMutable:
                 sess.run(table.insert([0], [1]))
             with pytest.raises(tf.errors.InvalidArgumentError, match="deleted_key"):
                 sess.run(table.lookup([-5]))
+
+
+def random_texts(random, n, longest, letters=b"a\0\xff"):
+    texts = np.empty(n, object)
+    texts[:] = [bytes(random.choice(list(letters), random.integers(0, longest + 1)).astype(np.uint8)) for _ in range(n)]
+    return texts
+
+
+@pytest.mark.skipif(not texts.can_read(), reason="strings cannot be read by machine code here")
+class TestManyTexts:
+    @pytest.mark.parametrize("longest", [0, 1, 3, 63, 64, 65, 66, 128, 129, 300])
+    def test_index(self, longest):
+        random, index, rows, alive = np.random.default_rng(longest), TextIndex(), {}, []
+        for n in (1, 5, 300, 70, 1000):
+            alive.append(random_texts(random, n, longest))
+            assert index.insert(alive[-1]).tolist() == [rows.setdefault(text, len(rows)) for text in alive[-1].tolist()]
+            others = random_texts(random, 200, longest)
+            assert index.find(others).tolist() == [rows.get(text, -1) for text in others.tolist()]
+            copies = np.array([*(bytes(bytearray(text)) for text in rows), None], object)[:-1]
+            assert index.find(copies).tolist() == list(range(len(rows))) and index.count == len(rows)
+
+    def test_long_texts_that_differ_in_one_block(self):
+        some = [b"x" * k + b"y" + b"x" * (200 - k) for k in range(200)]
+        strings = np.array(some + [b"x" * k for k in range(260)], object)
+        index = TextIndex()
+        assert index.insert(strings).tolist() == list(range(460))
+        assert index.find(strings[::-1].copy()).tolist() == list(range(460))[::-1]
+
+    def test_what_is_no_string(self):
+        index = TextIndex()
+        assert index.find(np.array([b"a", "b"], object)) is None and index.find(np.array([1], object)) is None
+        assert index.find(np.empty(0, object)).size == 0
+        rows = Rows(dtypes.string, dtypes.int64, ())
+        rows.insert(np.array([b"a", b"b"], object), np.array([1, 2]))
+        with pytest.raises(CannotTell):
+            rows.insert(np.array([b"c", b"a", "d", b"e"], object), np.arange(4))
+        assert rows.items()[0].tolist() == [b"a", b"b"] and rows.items()[1].tolist() == [1, 2]
+        assert rows.find(np.array([b"b", b"c", b"a"], object)).tolist() == [1, -1, 0]
+
+    @pytest.mark.parametrize("shape", [(), (3,)])
+    def test_mutable_table(self, shape):
+        """Against a dictionary: what is put in, replaced, removed, and not there; keys are views, and are changed by their owner afterwards."""
+        random, table, want = np.random.default_rng(7), MutableTable(dtypes.string, dtypes.float32, shape), {}
+        for _ in range(30):
+            keys = random_texts(random, 400, 6)[::2]
+            values = random.standard_normal((200, *shape)).astype(np.float32)
+            table.insert(keys, values)
+            want |= zip(keys.tolist(), values, strict=True)
+            keys[:] = [b"%d" % k for k in range(200)]
+            gone = random_texts(random, 100, 4)
+            table.remove(gone)
+            for key in gone.tolist():
+                want.pop(key, None)
+            sought = random_texts(random, 600, 6).reshape(20, 30)
+            for default in (np.full(shape, 9, np.float32), random.standard_normal((20, 30, *shape)).astype(np.float32)):
+                each = np.broadcast_to(default, (20, 30, *shape)).reshape(600, *shape)
+                right = np.array([want.get(key, each[i]) for i, key in enumerate(sought.ravel().tolist())])
+                assert (table.find(sought, default) == right.reshape(20, 30, *shape)).all()
+            assert (
+                len(table) == len(want)
+                and dict(zip(table.export()[0].tolist(), table.export()[1], strict=True)).keys() == want.keys()
+            )
+
+    @pytest.mark.parametrize("keys", ["texts", "numbers"])
+    def test_static_table(self, keys):
+        random = np.random.default_rng(1)
+        some = np.unique(random_texts(random, 500, 9)) if keys == "texts" else np.arange(0, 900, 3)
+        table = StaticTable(dtypes.string if keys == "texts" else dtypes.int64, dtypes.string)
+        table.initialize(some, np.array([b"=%d" % i for i in range(len(some))], object))
+        sought = random_texts(random, 500, 9) if keys == "texts" else np.arange(900)
+        numbers = {key: b"=%d" % i for i, key in enumerate(some.tolist())}
+        assert table.find(sought, np.array(b"none", object)).tolist() == [
+            numbers.get(key, b"none") for key in sought.tolist()
+        ]
+        assert table.find(some, np.array(b"", object)).tolist() == list(numbers.values())
+        nothing = StaticTable(dtypes.string, dtypes.int64)
+        nothing.initialize(np.empty(0, object), np.empty(0, np.int64))
+        assert (nothing.find(random_texts(random, 100, 9), np.array(-5)) == -5).all()
+
+    def test_keys_live_as_long_as_the_table(self):
+        table = MutableTable(dtypes.string, dtypes.int64)
+        for start in range(0, 3000, 500):
+            texts = np.array([b"key %d" % (k // 2) for k in range(start, start + 500)], object)
+            table.insert(texts, np.arange(start, start + 500))
+            del texts
+        garbage = [b"other %d" % k for k in range(5000)]
+        found = table.find(np.array([b"key %d" % k for k in range(1500)], object), np.array(-1))
+        assert garbage and found.tolist() == list(range(1, 3000, 2))
 
 
 class TestMutex:

@@ -99,6 +99,17 @@ def test_unique_strings():
     assert (first.tolist(), inverse.tolist()) == unique(x)
 
 
+@pytest.mark.parametrize("n", [9, 48, 49, 301, 5000])
+@pytest.mark.parametrize("longest", [0, 2, 70, 200])
+def test_unique_strings_of_any_length(n, longest):
+    letters = [bytes([letter]) for letter in (0, 97, 255)]
+    x = np.empty(2 * n, object)
+    x[:] = [b"x" * RANDOM.randint(0, longest + 1) + letters[RANDOM.randint(3)] * RANDOM.randint(3) for _ in range(2 * n)]
+    for strings in (x[::2], x[:n], np.append(x[:n], "a letter that is no byte")):
+        first, inverse = sorting.first_occurrences(strings)
+        assert (first.tolist(), inverse.tolist()) == unique(strings)
+
+
 @pytest.mark.parametrize("dtype", ["int32", "uint32", "int64", "uint64", "uint8", "int16"])
 def test_products_of_integers_are_exact_and_wrap(dtype):
     info = np.iinfo(dtype)
@@ -385,6 +396,13 @@ def test_empty_rows_among_many_entries(in_order):
     assert [(r, c, v) for (r, c), v in zip(places.tolist(), filled.tolist(), strict=True)] == want
     assert np.flatnonzero(is_empty).tolist() == missing
     np.testing.assert_array_equal(filled[back], values)
+    indices[:300, 0] = range(300)  # no row is empty
+    indices[300:, 0] = 299 if in_order else 5
+    found = sparse_places.fill_empty_rows_kernel(indices, values, np.array([300, 500]), np.array(-1.0), T=tf.float64)
+    order = np.argsort(indices[:, 0], kind="stable")
+    for x, y in zip(found, (indices[order], values[order], np.zeros(300, bool), np.argsort(order)), strict=True):
+        np.testing.assert_array_equal(x, y)
+        assert not np.shares_memory(x, indices) and not np.shares_memory(x, values)
 
 
 @pytest.mark.parametrize("row, message", [(-1, r"indices\(3, 0\) is invalid: -1 < 0"), (9, r"indices\(3, 0\) is invalid: 9 >= 9")])
@@ -406,9 +424,53 @@ def test_sets_of_integers_are_those_of_any_values(monkeypatch, dtype, operation,
         found = sets.dense_dense_kernel(a, b, set_operation=operation)
         with monkeypatch.context() as patched:
             patched.setattr(sets, "_combine_integers", lambda *args: None)
+            patched.setattr(sets, "FEW", -1)
             want = sets.dense_dense_kernel(a, b, set_operation=operation)
         for x, y in zip(found, want, strict=True):
             assert x.dtype == y.dtype and x.tolist() == y.tolist()
+
+
+def test_sets_of_few_members(monkeypatch):
+    """Those of any values, whether dense or sparse, in several dimensions, or with rows that have none."""
+    random, cases = np.random.RandomState(5), []
+    for _ in range(300):
+        rows, width = (3, 2) if random.rand() < 0.5 else (4,), random.randint(0, 6)
+        dense = random.randint(0, 5, (*rows, width)).astype(random.choice(["int8", "uint16", "int64"]))
+        if random.rand() < 0.3:
+            dense = np.array([b"%d" % v for v in dense.ravel()], object).reshape(dense.shape)
+        flat = np.sort(random.choice(np.prod(rows) * 4, random.randint(0, 9), replace=False))
+        values = random.randint(0, 5, len(flat)).astype(dense.dtype) if dense.dtype != object else np.array([b"%d" % (v % 5) for v in flat], object)
+        sparse = np.stack(np.unravel_index(flat, (*rows, 4)), 1), values, np.array([*rows, 4])
+        cases.append((dense, sparse, bytes(random.choice(list(sets._OPERATIONS)))))
+
+    def results():
+        for dense, sparse, operation in cases:
+            yield from sets.dense_dense_kernel(dense, dense[..., 1::2], set_operation=operation)
+            yield from sets.dense_sparse_kernel(dense, *sparse, set_operation=operation, validate_indices=True)
+            yield from sets.sparse_sparse_kernel(*sparse, *sparse, set_operation=operation, validate_indices=True)
+            yield sets.size_kernel(*sparse, validate_indices=True)
+
+    found = list(results())
+    monkeypatch.setattr(sets, "FEW", 0)
+    for x, y in zip(found, results(), strict=True):
+        assert x.dtype == y.dtype and x.shape == y.shape and x.tolist() == y.tolist()
+
+
+@pytest.mark.parametrize("outside", [False, True])
+def test_splits_of_sparse_tensors_are_boxes(outside):
+    random = np.random.RandomState(3)
+    for rank in (1, 2, 3):
+        shape = np.array([7, 10, 5])[:rank]
+        indices = random.randint(-2 if outside else 0, 12 if outside else 5, (200, rank))
+        values = np.arange(200.0)
+        for axis, splits in ((0, 1), (rank - 1, 4), (-1, 5)):
+            found = sparse_places.split_kernel(np.array(axis), indices, values, shape, num_split=splits)
+            edges = np.cumsum([0, *(len(part) for part in np.array_split(np.arange(shape[axis]), splits))])
+            for i in range(splits):
+                low, extent = np.zeros(rank, int), shape.copy()
+                low[axis], extent[axis] = edges[i], edges[i + 1] - edges[i]
+                want = sparse_places.cut(indices, values, shape, low, extent)
+                assert [found[i + k * splits].tolist() for k in range(3)] == [x.tolist() for x in want]
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, np.int32, np.uint32, np.int8, np.int64])

@@ -1,6 +1,7 @@
 """Kernels for many strings at once: what they give is what they give for each string by itself, with machine code and without it."""
 
 import random
+import struct
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from penstock.errors import InvalidArgumentError
 from penstock.ops import sets, sorting, string_codes, string_parts, strings, unicode
 from penstock.ops.kernels import csv, many_strings, number_texts, regex
 from penstock.ops.kernels.numerals import read_numbers
-from penstock.ops.kernels.table_rows import CannotTell, Rows
+from penstock.ops.kernels.table_rows import Rows
 from penstock.ops.native import making, numerals, texts
 from penstock.ops.native.index import Index
 
@@ -205,9 +206,21 @@ def test_bytes_as_numbers(engines):
         assert found.tobytes() == np.ascontiguousarray(want).tobytes()
     with pytest.raises(InvalidArgumentError, match="element 70 has size 12 != 3"):
         string_codes.decode_raw_kernel(_array(values[:70] + [b"abc"]), out_type=dtypes.uint8, little_endian=True)
-    mixed = _bytes(100)
-    found = string_codes.decode_padded_raw_kernel(_array(mixed), np.array(8), out_type=dtypes.uint8, little_endian=True)
-    assert found.tobytes() == b"".join(v[:8].ljust(8, b"\0") for v in mixed)
+
+
+@pytest.mark.parametrize("length", [1, 2, 8, 31, 63, 64, 65, 128, 130, 300])
+def test_rows_of_bytes(engines, length):
+    mixed = _bytes(100) + [bytes(range(1, 201))[:n] for n in (62, 63, 64, 65, 66, 127, 128, 129, 200)]
+    found = string_codes.decode_padded_raw_kernel(_array(mixed), np.array(length), out_type=dtypes.uint8, little_endian=True)
+    assert found.tobytes() == b"".join(v[:length].ljust(length, b"\0") for v in mixed)
+    turned = string_codes.decode_padded_raw_kernel(_array(mixed[:60], (6, 10)).T, np.array(length), out_type=dtypes.uint8, little_endian=True)
+    assert (turned == found[:60].reshape(6, 10, length).transpose(1, 0, 2)).all()
+    even = [v[:length].ljust(length, b"x") for v in mixed]
+    for some in (even, even[:1], even[:2]):
+        found = string_codes.decode_raw_kernel(_array(some), out_type=dtypes.uint8, little_endian=True)
+        assert found.shape == (len(some), length) and found.tobytes() == b"".join(some)
+    with pytest.raises(InvalidArgumentError, match=f"element 70 has size {length} != {length - 1}"):
+        string_codes.decode_raw_kernel(_array(even[:70] + [even[0][1:]] + even), out_type=dtypes.uint8, little_endian=True)
 
 
 # -- numbers ------------------------------------------------------------------------------------------------------------
@@ -263,6 +276,20 @@ def test_plain_integers():
         assert numerals.integers(_array([b"1", bad])) is None
     assert read_numbers(_array([b"2147483648"]), dtypes.int32) is None
     assert read_numbers(_array([b"1" * 19]), dtypes.int64).tolist() == [int(b"1" * 19)]
+
+
+def test_few_strings_are_joined_as_many_are(monkeypatch):
+    random, cases = np.random.RandomState(4), []
+    for _ in range(200):
+        shape = [(5,), (20,), (3, 4), (0, 2), (4, 0), (63,)][random.randint(6)]
+        texts = _array([b"ab\0c"[: random.randint(5)] for _ in range(int(np.prod(shape)))], shape)
+        ids = random.randint(0, 4, shape[: random.randint(1, len(shape) + 1)])
+        cases.append((texts, ids, np.array(4 + random.randint(3)), [b"", b",", b"<>", b"<\0"][random.randint(4)]))
+    found = [strings.segment_join_kernel(*case[:3], separator=case[3]) for case in cases]
+    monkeypatch.setattr(strings, "MANY", 0)
+    for case, result in zip(cases, found, strict=True):
+        want = strings.segment_join_kernel(*case[:3], separator=case[3])
+        assert result.shape == want.shape and result.tolist() == want.tolist()
 
 
 # -- records ------------------------------------------------------------------------------------------------------------
@@ -358,20 +385,18 @@ def test_entries_as_rows(kind):
 
 
 @needs_code
-def test_keys_that_cannot_be_told_apart(monkeypatch):
-    monkeypatch.setattr(texts, "murmurs", lambda strings: np.array([len(s) for s in strings], np.uint64))
+@pytest.mark.parametrize("around", [(b"", b""), (b"", b"." * 48 + b"rest"), (b"a" * 64, b""), (b"a" * 64, b"." * 48 + b"b" * 64)])
+def test_keys_with_the_same_hash(around):
+    """Two halves of words that make the products of their words zero: what is left is the sum of the others."""
+    upper = [(i * 0x9E3779B97F4A7C15 & (1 << 64) - 1) >> 32 for i in (1, 2)]
+    keys = [around[0] + struct.pack("<4I", 1000 + k, upper[0], 2000 - k, upper[1]) + around[1] for k in range(100)]
     rows = Rows(dtypes.string, dtypes.int64, ())
-    rows.insert(_array([b"a", b"bb"]), np.array([1, 2]))
-    with pytest.raises(CannotTell):
-        rows.insert(_array([b"ccc", b"b"]), np.array([3, 4]))
-    assert len(rows) == 2 and rows.find(_array([b"bb", b"dddd"])).tolist() == [1, -1]
-    with pytest.raises(CannotTell):
-        rows.find(_array([b"b"]))
-    with tf.Graph().as_default(), tf.Session() as sess:
-        table = tf.lookup.experimental.MutableHashTable(tf.string, tf.int64, -1)
-        keys = [b"w%d" % i for i in range(100)]
-        sess.run(table.insert(tf.constant(keys), tf.range(100, dtype=tf.int64)))
-        assert sess.run(table.lookup(tf.constant([*keys, b"x"]))).tolist() == [*range(100), -1]
+    rows.insert(_array(keys[:90]), np.arange(90))
+    copies = [bytes(bytearray(key)) for key in keys]
+    assert rows.find(_array(copies)).tolist() == [*range(90), *[-1] * 10]
+    rows.insert(_array(copies[::-1]), np.arange(100))
+    assert len(set(rows._index._slots[:, 0].tolist())) == 2, "no longer the same hash: 0 is that of free slots"
+    assert rows.take(rows.find(_array(keys)), np.array(-1)).tolist() == list(range(100))[::-1]
 
 
 def test_tables_of_many_keys(engines):
@@ -483,3 +508,40 @@ def test_strings_that_grew_since_they_were_measured_do_not_fit():
     assert (letters[-64:] == 7).all()
     x[2] = b"g"
     assert making.place(x, starts, room) and room.tobytes() == b"".join(x.tolist())
+
+
+# -- records --------------------------------------------------------------------------------------------------------------
+
+
+def _outcome(function, *arguments):
+    try:
+        return [found.tolist() if isinstance(found, np.ndarray) else found for found in function(*arguments)]
+    except InvalidArgumentError as error:
+        return str(error)
+
+
+def test_records_with_quotes_at_once_or_letter_by_letter(monkeypatch):
+    source = random.Random(1)
+    cases = [
+        (bytes(source.choices(b'aab,,"""\n\r x^]-\\', k=source.randint(0, 9))), source.choice([b",", b"a", b"^", b"]", b"-", b'"', b"\n", b"\\"]))
+        for _ in range(5000)
+    ]
+    found = [_outcome(csv.split_record, record, delimiter, True) for record, delimiter in cases]
+    monkeypatch.setattr(csv, "_plain_fields", lambda delimiter: lambda record: [])
+    assert found == [_outcome(csv.split_record, record, delimiter, True) for record, delimiter in cases]
+
+
+def test_few_records_are_read_as_many_are(monkeypatch):
+    source = random.Random(2)
+    usual, odd = ["1", "2", '"33"', "-4", "+5", "12345678", ""], ["007", "2147483648", "NA", "1.5", " 4", "nan", "1_0", "x", "0x10", "1e3"]
+    cases = []
+    for _ in range(1000):
+        types = source.choices([dtypes.int32, dtypes.int64, dtypes.float32, dtypes.float64, dtypes.string], k=source.randint(1, 4))
+        values = usual if source.random() < 0.7 else usual + odd
+        defaults = [np.array([b"dd" if t is dtypes.string else 7][: source.randint(0, 1)], t.np) for t in types]
+        rows = _array([",".join(source.choices(values, k=len(types))).encode() for _ in range(source.choice([1, 2, 5, 32, 33]))])
+        cases.append((rows, defaults, types, b",", True, source.choice([b"", b"NA", b"1"]), []))
+    found = [_outcome(csv.decode_csv, *case) for case in cases]
+    monkeypatch.setattr(csv, "FEW", 0)
+    for case, outcome in zip(cases, found, strict=True):
+        assert str(outcome) == str(_outcome(csv.decode_csv, *case)), case  # as text: NaNs are the same there

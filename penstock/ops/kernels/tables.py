@@ -113,13 +113,13 @@ class Table:
     def _at_rows(self, rows: np.ndarray, default: Any, full: bool) -> np.ndarray:
         """Values by row; `default`, one for each or one for all, for the rows below 0."""
         assert self.rows is not None
+        if not full:
+            return self.rows.take(rows, default)
         missing = rows < 0
         if missing.all():
-            result = np.empty((rows.size, *self.value_shape), self.value_dtype.np)
-        else:
-            result = self.rows.values.take(rows, axis=0, mode="wrap")
-        if missing.any():
-            result[missing] = default[missing] if full else default[()]
+            return default.copy()
+        result = self.rows.values.take(rows, axis=0, mode="wrap")
+        result[missing] = default[missing]
         return result
 
     def export(self) -> tuple[np.ndarray, np.ndarray]:

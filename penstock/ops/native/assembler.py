@@ -116,6 +116,7 @@ VECTOR: dict[str, Row] = {f"{name}.{type}": row for name, rows in _BY_TYPE.items
     "permute.i64": Row(2, 1, 1, 0x36),
     "upper_half": Row(3, 1, 0, 0x1B),  # the source is the register operand, the result the other
     "test.u8": Row(2, 1, 0, 0x26),  # the mask of those that are not zero
+    "i64_to_general": Row(1, 1, 1, 0x7E),  # the first one; the source is the register operand
 }
 
 LESS, LESS_EQUAL, EQUAL, UNORDERED, NOT_EQUAL, NOT_LESS, NOT_LESS_EQUAL, ORDERED = 17, 18, 0, 3, 4, 21, 22, 7

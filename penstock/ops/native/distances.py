@@ -26,8 +26,8 @@ def distances(a: np.ndarray, a_lengths: np.ndarray, b: np.ndarray, b_lengths: np
     row = np.empty(int(b_lengths.max(initial=0)) + 1, np.int64)
     result = np.empty(len(a_lengths), np.int64)
     if result.size:
-        table = np.array([x.ctypes.data for x in (*arrays, row, result)])
-        _loop()(result.size, table.ctypes.data)
+        table = np.array(list(map(native.address_of, (*arrays, row, result))))
+        _loop()(result.size, native.address_of(table))
     return result
 
 

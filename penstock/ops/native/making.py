@@ -130,6 +130,79 @@ def _move(a: Scalars) -> None:
     a.vector("store.u8", letters, Mem(to), mask=mask, length=asm.HALF)
 
 
+def padded(strings: np.ndarray, length: int) -> np.ndarray | None:
+    """So many bytes of each of a contiguous array of strings, with zeros behind those that are shorter; None if they cannot be read here."""
+    return _side_by_side(_padding, strings, length)
+
+
+def of_length(strings: np.ndarray, length: int) -> np.ndarray | None:
+    """The letters of each of a contiguous array of strings; None if one has another number of them, or they cannot be read here."""
+    return _side_by_side(_letters_of_length, strings, length)
+
+
+def _side_by_side(loop: Any, strings: np.ndarray, length: int) -> np.ndarray | None:
+    if not texts.can_read():
+        return None
+    letters = np.empty((*strings.shape, length), np.uint8)
+    return letters if texts.read(loop, strings, letters, np.array([length])) else None
+
+
+@cache
+def _padding() -> Any:
+    a = Scalars()
+    return texts.over_strings(a, lambda: _pad(a), 1)
+
+
+@cache
+def _letters_of_length() -> Any:
+    a = Scalars()
+
+    def letters() -> None:
+        a.scalar(asm.CMP, R8, RBX)
+        a.jump(texts.STOP, asm.NOT_ZERO)
+        _pad(a)
+
+    return texts.over_strings(a, letters, 1)
+
+
+def _pad(a: Scalars) -> None:
+    """RBX bytes to RDX: the letters at RAX, and zeros."""
+    whole, rest, fill, last = range(4)
+    left, letters, mask = R9, 16, 1
+
+    def store(**options: Any) -> None:
+        a.vector("store.u8", letters, Mem(RDX), **options)
+
+    a.move(left, RBX)
+    a.scalar(asm.CMP, R8, RBX)
+    a.scalar(asm.MOVE_IF_ABOVE, R8, RBX)
+    a.label(whole)
+    a.with_number(7, R8, 64)
+    a.jump(rest, asm.BELOW)
+    a.vector("load.u8", letters, Mem(RAX))
+    store()
+    a.with_number(0, RAX, 64)
+    a.with_number(0, RDX, 64)
+    a.with_number(5, left, 64)
+    a.with_number(5, R8, 64)
+    a.jump(whole)
+    a.label(rest)
+    a.mask_of(mask, R8, R10)
+    a.vector("load.u8", letters, Mem(RAX), mask=mask, zero=True)
+    a.label(fill)
+    a.with_number(7, left, 64)
+    a.jump(last, asm.BELOW)
+    store()
+    a.vector("xor.i64", letters, letters, letters)
+    a.with_number(0, RDX, 64)
+    a.with_number(5, left, 64)
+    a.jump(fill)
+    a.label(last)
+    a.mask_of(mask, left, R10)
+    store(mask=mask)
+    a.add(RDX, left)
+
+
 def are_same(strings: np.ndarray, others: np.ndarray) -> bool:
     """Whether each string of a contiguous array is that of another one of its size. False too if there are other objects."""
     return texts.read(_comparison, strings, strings, np.array([native.address_of(others)]))

@@ -126,6 +126,13 @@ class Scalars(Assembler):
     def number(self, value: int) -> Mem:
         return self.constant(value, "i64")
 
+    def mask_of(self, mask: int, count: int, lost: int) -> None:
+        """A k register for so many (a register, of at most 64) of the letters of a vector; `lost` is a general register."""
+        high = lost >> 3
+        self.raw(0x48 | high, 0xC7, 0xC0 | lost & 7, 0xFF, 0xFF, 0xFF, 0xFF)  # mov lost, -1: an `or` would wait for what was there
+        self.raw(0xC4, 0xE2 & ~(high << 7 | high << 5), 0x80 | (~count & 15) << 3, 0xF5, 0xC0 | (lost & 7) << 3 | lost & 7)  # bzhi
+        self.raw(0xC4, 0xE1 & ~(high << 5), 0xFB, 0x92, 0xC0 | mask << 3 | lost & 7)  # kmovq
+
     def fold(self, x: int) -> None:
         """x ^= x >> 47"""
         self.move(_T, x)
