@@ -80,7 +80,7 @@ def test_large_parameters_converge():
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
-@pytest.mark.parametrize("dtype", NARROW, ids=str)
+@pytest.mark.parametrize("dtype", sorted(NARROW, key=str), ids=str)
 def test_every_half_is_computed_as_in_single_or_double_precision_and_rounded(dtype):
     x = np.arange(1 << 16, dtype=np.uint16).view(dtype)
     wide = x.astype(np.float32)

@@ -174,7 +174,7 @@ def _trained(monkeypatch, is_won):
         train = tf.train.GradientDescentOptimizer(0.01).minimize(loss)
         sess.run(tf.global_variables_initializer())
         feeds = {x: rng.randn(128, 256).astype(np.float32), labels: rng.randint(0, 10, 128)}
-        losses = [sess.run([loss, train], feeds)[0] for _ in range(120)]
+        losses = [sess.run([loss, train], feeds)[0] for _ in range(250)]
         used.clear()
         losses += [sess.run([loss, train], feeds)[0] for _ in range(5)]
         last = set(used)
