@@ -370,9 +370,6 @@ class Code:
         elif (value.type, stored) == ("f64", "i32"):
             self.asm.vector("f64_to_i32", register, source)
             self.asm.vector("store.i32", register, memory, mask=_ACTIVE, length=HALF)
-        elif value.type == "f32" and (stored == "i32" or stored in _SHORT):
-            self.asm.vector("f32_to_i32", register, source)
-            self.asm.vector("store.i32" if stored == "i32" else f"i32_to_{_SHORT[stored]}", register, memory, mask=_ACTIVE)
         elif value.type == "f64":
             self.asm.vector("f64_to_f32", register, source)
             if stored == "f16":
