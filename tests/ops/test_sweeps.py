@@ -201,3 +201,45 @@ def test_products(axes, keepdims):
         return
     assert got.shape == want.shape
     np.testing.assert_allclose(got, want, rtol=1e-12)
+
+
+def deep(ufunc, rounds, type, outputs):
+    """y = 0.9 ufunc(y) + x again and again; `outputs` are rounds whose result is wanted, and the last one is summed up too."""
+    steps, at, results = [], 0, []
+    for i in range(rounds):
+        first = 2 + len(steps)
+        steps += [(ufunc, (at,), False), (np.multiply, (first, 1), False), (np.add, (first + 1, 0), False)]
+        at = first + 2
+        if i in outputs:
+            results.append((at, type, False))
+    return Formula(type, ((FULL, type, b""), constant(0.9, type)), tuple(steps), tuple(results), ((np.maximum, at),), FLAT)
+
+
+@pytest.mark.parametrize("type", TYPES)
+@pytest.mark.parametrize("n", [1, 15, 1023, 1024, 1025, 5000, 300_000])
+@pytest.mark.parametrize(("ufunc", "phases"), [(np.tanh, 12), (np.absolute, 2), (np.floor, 2)])
+def test_what_waits_for_long_is_done_in_phases(ufunc, phases, n, type):
+    outputs = {2, 5, 11}
+    formula = deep(ufunc, 12, type, outputs)
+    plan = sweeps.Plan(formula)
+    assert plan.has_tiles and len(plan.phases) == phases and plan.n_kept <= 2
+    x = np.random.RandomState(n).randn(n).astype(TYPES[type])
+    got, (largest,) = swept(formula, [x])
+    y, wanted = x, []
+    for i in range(12):
+        y = ufunc(y) * x.dtype.type(0.9) + x
+        if i in outputs:
+            wanted.append(y)
+    for result, want in zip(got, wanted, strict=True):
+        np.testing.assert_allclose(result, want, rtol=1e-5 if type == "f32" else 1e-13)
+    assert largest == got[-1].max()
+
+
+def test_phases_of_tiles_may_write_over_what_they_read():
+    formula = deep(np.tanh, 6, "f32", {5})
+    sweep = sweeps.compiled(formula)
+    assert sweep.may_overwrite and not sweeps.compiled(deep(np.tanh, 6, "f32", {2, 5})).may_overwrite
+    x = np.random.RandomState(0).randn(5000).astype(np.float32)
+    (want,), _ = swept(formula, [x])
+    swept(formula, [x], outputs=[x])
+    same_bits(x, want)

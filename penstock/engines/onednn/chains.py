@@ -375,7 +375,7 @@ def _cross_entropy(library: Library, link: Link, values: _Values) -> list[_Call]
     if sweep is None:
         raise Unplanned
     largest = values.more(4 * rows)
-    kept = [values.more(columns * sweep.size + ALIGNMENT) for _ in range(sweep.n_kept)]
+    kept = [values.more(sweep.room(columns)) for _ in range(sweep.n_kept)]
     table = [rows, columns, labels, gradient, logits, largest, loss]
     return [
         _Call(None, [rows, columns, logits, gradient, largest, loss, *kept, 0], _address(sweep.function), has_table=True),
@@ -399,7 +399,7 @@ def _moves(library: Library, link: Link, values: _Values) -> list[_Call]:
 
 def _swept(library: Library, link: Link, values: _Values) -> list[_Call]:
     sweep, rows, columns = link.detail
-    kept = [values.more(columns * sweep.size + ALIGNMENT) for _ in range(sweep.n_kept)]
+    kept = [values.more(sweep.room(columns)) for _ in range(sweep.n_kept)]
     return [_Call(None, [rows, columns, *map(Value, link.inputs), *map(Value, link.outputs), *kept, 0], _address(sweep.function), has_table=True)]
 
 

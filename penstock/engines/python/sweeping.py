@@ -88,6 +88,6 @@ class Swept:
         size = values[0].size
         if not size:
             return None
-        results = make_results(sweep.has_one_phase)
+        results = make_results(sweep.may_overwrite)
         rows, columns = (size // self.columns, self.columns) if self.columns else (1, size)
         return results, sweep(rows, columns, arrays, [values[i] for i in self.number_at], results)

@@ -1,7 +1,7 @@
 """The machine code of a sweep (see `sweeps`): loops over rows, phases and columns around what `compiler` writes for each trace.
 
 The function is `f(table)`. The table holds the number of rows, the number of columns, the addresses of all arrays and of the totals, and the numbers, 8 bytes each.
-Registers: rdi the table, r10 the row, rsi the column, r11 the element (row * columns + column); rax and r9 are for anybody; the others hold the first addresses.
+Registers: rdi the table, r10 the row (or the first element of a tile), rsi the column, r11 the element (row * columns + column); rax and r9 are for anybody; the others hold the first addresses.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import numpy as np
 from penstock.ops.native import assembler as asm
 from penstock.ops.native.assembler import QUARTER, R9, R10, R11, RAX, RDI, RSI, Mem
 from penstock.ops.native.compiler import _ACTIVE, Code
-from penstock.ops.native.sweeps import COLUMN, ROW, SIZES, Accumulator, Plan
+from penstock.ops.native.sweeps import COLUMN, ROW, SIZES, TILE, Accumulator, Plan
 from penstock.ops.native.vectors import Node, Trace
 
 _ADDRESSES = (asm.RCX, asm.RDX, asm.R8, asm.RBX, asm.R12, asm.R13, asm.R14, asm.R15)
@@ -58,8 +58,8 @@ class SweepCode(Code):
                 self._row(phase.body)
             for node, accumulator in phase.reductions:
                 self._spread(node, accumulator)
-        a.with_number(0, R10, 1)
-        a.scalar(asm.CMP, R10, self._table(0))
+        a.with_number(0, R10, TILE if self.plan.has_tiles else 1)
+        a.scalar(asm.CMP, R10, self._table(1 if self.plan.has_tiles else 0))
         a.jump(row, asm.BELOW)
         if self.plan.totals:
             self._write_totals()
@@ -80,13 +80,14 @@ class SweepCode(Code):
         self._forget_all()
 
     def _row(self, trace: Trace) -> None:
-        """The loop over the elements of a row."""
+        """The loop over the elements of a row, or of a tile."""
         a, top = self.asm, next(self.labels)
         a.set_number(RSI, 0)
         a.scalar(asm.MOVE, R11, R10)
-        a.scalar(asm.MULTIPLY, R11, self._table(1))
+        if not self.plan.has_tiles:
+            a.scalar(asm.MULTIPLY, R11, self._table(1))
         a.label(top)
-        a.scalar(asm.MOVE, R9, self._table(1))
+        self._set_columns()
         a.scalar(asm.SUB, R9, RSI)
         a.set_number(RAX, self.lanes)
         a.scalar(asm.CMP, R9, RAX)
@@ -97,8 +98,18 @@ class SweepCode(Code):
         self._straight(trace)
         a.with_number(0, RSI, self.lanes)
         a.with_number(0, R11, self.lanes)
-        a.scalar(asm.CMP, RSI, self._table(1))
+        self._set_columns()
+        a.scalar(asm.CMP, RSI, R9)
         a.jump(top, asm.BELOW)
+
+    def _set_columns(self) -> None:
+        """The number of elements of this row, or tile, into r9."""
+        self.asm.scalar(asm.MOVE, R9, self._table(1))
+        if self.plan.has_tiles:
+            self.asm.scalar(asm.SUB, R9, R10)
+            self.asm.set_number(RAX, TILE)
+            self.asm.scalar(asm.CMP, R9, RAX)
+            self.asm.scalar(asm.MOVE_IF_ABOVE, R9, RAX)
 
     # -- numbers and columns ----------------------------------------------------------------------------------------------------
 

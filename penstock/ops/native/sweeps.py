@@ -8,6 +8,9 @@ each row) or *numbers*; a step may reduce full values along the last axis, which
 them in as many *phases* as reductions wait for each other: a softmax has three. What is needed in a later phase is computed again if that is
 quick, and kept for the length of a row otherwise.
 
+A processor begins the next elements before it is done with these, as far as a few hundred instructions reach. Where one value waits for another for longer than that, as in layer upon layer of tanh, most
+of the time is waiting. So flat arrays are gone over in tiles, each of them in as many phases as such a chain has pieces of `DEEPEST` cycles.
+
 Sums, differences, products, quotients, roots and comparisons are rounded as NumPy rounds them; exponentials and the like may differ in the last bits, and so may sums.
 """
 
@@ -34,6 +37,8 @@ SIZES = {"f32": 4, "f64": 8, "bool": 1}
 MOST_ARRAYS, MOST_TOTALS = 40, 6
 HEAVY = 4
 """So many steps are not computed again in a later phase."""
+DEEPEST, TILE = 120, 1024
+"""Cycles that a value may wait for others of its phase, and elements of a flat array that all phases go over before the next ones."""
 LONG = 4096
 """From so many columns on, singles are summed as doubles: a lane adds hundreds of them."""
 PIECES = 8
@@ -79,6 +84,8 @@ _EXACT = {
     np.less: Vec.__lt__, np.less_equal: Vec.__le__, np.greater: Vec.__gt__, np.greater_equal: Vec.__ge__, np.equal: Vec.__eq__, np.not_equal: Vec.__ne__,
 }  # fmt: skip
 _ROUNDED = {np.exp: maths.exp, np.expm1: maths.expm1, np.log: maths.log, np.log1p: maths.log1p, np.tanh: maths.tanh}
+_SLOW = {np.true_divide: 16, np.sqrt: 16, np.reciprocal: 16, **dict.fromkeys(_ROUNDED, 80)}
+"""Cycles until the result is there; any other takes 4."""
 _REDUCED = {np.add: "add", np.multiply: "mul", np.maximum: "max", np.minimum: "min"}
 
 
@@ -131,6 +138,15 @@ class Phase:
         self.stores: list[tuple[int, Vec, str]] = []
 
 
+class Kept:
+    """A place for the length of a row, or of a tile: written in phase `first`, read up to phase `last`."""
+
+    __slots__ = ("first", "last")
+
+    def __init__(self, first: int) -> None:
+        self.first = self.last = first
+
+
 class Plan:
     """A formula as phases. Arrays are numbered: the inputs that are arrays, the outputs, then what is kept for the length of a row."""
 
@@ -141,15 +157,19 @@ class Plan:
         self.arrays: list[tuple[str, str]] = [(kind, type) for kind, type, _ in formula.inputs if kind in (FULL, ROW, COLUMN)]
         self.n_read = len(self.arrays)
         self.arrays += [(COLUMN if is_column else FULL, type) for _, type, is_column in formula.outputs]
-        self.n_kept = 0
+        self.kept: dict[int, Kept] = {}
         self.numbers = [(i, type) for i, (kind, type, _) in enumerate(formula.inputs) if kind == NUMBER]
         self._places()
         self._levels()
         self.held: dict[int, Node] = {}
         self.n_registers = 0
         self.phases = [Phase(self.compute) for _ in range(max((*self.level, 0)) + 1)]
+        self.has_tiles = formula.shape == FLAT and len(self.phases) > 1
         self.totals = [self._accumulator(ufunc, True) for ufunc, _ in formula.totals]
         self._trace()
+        self._place_kept()
+        if self.n_registers > 16 or len(self.arrays) > MOST_ARRAYS:
+            raise Unknown
 
     def _places(self) -> None:
         self.array_of: dict[int, int] = {}
@@ -158,14 +178,21 @@ class Plan:
                 self.array_of[i] = len(self.array_of)
 
     def _levels(self) -> None:
-        """Of each value: the phase in which it can be known, whether it is the same for all of a row, and how many steps it takes in its phase."""
+        """Of each value: the phase in which it is known, whether it is the same for all of a row, and how many steps it takes in its phase."""
         self.level: list[int] = [0] * self.n_inputs
         self.is_column = [kind in (COLUMN, NUMBER, CONSTANT) for kind, _, _ in self.formula.inputs]
         self.steps_of = [0] * self.n_inputs
+        depths = [0] * self.n_inputs
+        is_flat = self.formula.shape == FLAT
         for ufunc, operands, reduces in self.formula.steps:
             level = max(self.level[o] for o in operands)
+            is_column = all(self.is_column[o] for o in operands)
+            depth = max(depths[o] for o in operands if self.level[o] == level) + _SLOW.get(ufunc, 4)
+            if depth > DEEPEST and is_flat and not is_column:
+                level, depth = level + 1, _SLOW.get(ufunc, 4)
+            depths.append(0 if is_column else depth)
             self.level.append(level + reduces)
-            self.is_column.append(reduces or all(self.is_column[o] for o in operands))
+            self.is_column.append(reduces or is_column)
             inside = sum(self.steps_of[o] for o in operands if self.level[o] == level and not self.is_column[o])
             self.steps_of.append(inside + (HEAVY if ufunc in _ROUNDED else 1))
 
@@ -200,8 +227,6 @@ class Plan:
             if not is_column:  # behind everything that reads: a result may lie where an input was
                 phase = self.phases[self.level[v]]
                 phase.body.add("write", [phase.values[v]], "none", (self.n_read + i, type))
-        if self.n_registers > 16 or len(self.arrays) > MOST_ARRAYS:
-            raise Unknown
 
     def _number(self, value: Vec) -> Vec:
         if value.type == "mask":
@@ -259,24 +284,42 @@ class Plan:
         elif self.is_column[v]:
             value = self._held(v, phase.body)
         else:
+            if self.has_tiles and self.level[v] < p and self.steps_of[v] >= HEAVY:
+                self._full(v, self.level[v])  # to wait for it here is what phases are to prevent
             earlier = next((q for q in range(p) if v in self.phases[q].values), None)
             if earlier is not None and self.steps_of[v] >= HEAVY and self.phases[earlier].values[v].type == self.compute:
-                value = phase.body.add("read", [], self.compute, (self._kept(v, earlier), self.compute))
+                value = phase.body.add("read", [], self.compute, (self._kept(v, earlier, p), self.compute))
             else:
                 ufunc, operands, _ = self.formula.steps[v - self.n_inputs]
                 value = _applied(ufunc, [self._full(o, p) for o in operands], phase.body, self.compute)
         phase.values[v] = value
         return value
 
-    def _kept(self, v: int, p: int) -> int:
-        """The array that holds a value of an earlier phase: an output, or one for the length of a row."""
+    def _kept(self, v: int, first: int, p: int) -> int | Kept:
+        """Where phase `p` finds a value of an earlier one: in an output, or in a place for the length of a row."""
         for i, (output, type, is_column) in enumerate(self.formula.outputs):
-            if output == v and type == self.compute and not is_column and self.level[v] == p:
+            if output == v and type == self.compute and not is_column and self.level[v] == first:
                 return self.n_read + i
-        self.arrays.append((ROW, self.compute))
-        self.n_kept += 1
-        self.phases[p].body.add("write", [self.phases[p].values[v]], "none", (len(self.arrays) - 1, self.compute))
-        return len(self.arrays) - 1
+        if v not in self.kept:
+            self.kept[v] = Kept(first)
+            self.phases[first].body.add("write", [self.phases[first].values[v]], "none", (self.kept[v], self.compute))
+        self.kept[v].last = max(self.kept[v].last, p)
+        return self.kept[v]
+
+    def _place_kept(self) -> None:
+        """An array for each place, and the same one for several that are not needed at the same time."""
+        numbers: dict[Kept, int] = {}
+        free_after: dict[int, int] = {}  # of each array, the last phase that reads it
+        for kept in sorted(self.kept.values(), key=lambda k: k.first):
+            number = next((n for n, last in free_after.items() if last < kept.first), len(self.arrays))
+            if number == len(self.arrays):
+                self.arrays.append((ROW, self.compute))
+            numbers[kept], free_after[number] = number, kept.last
+        self.n_kept = len(free_after)
+        for phase in self.phases:
+            for node in phase.body.nodes:
+                if node.name in ("read", "write") and isinstance(node.data[0], Kept):
+                    node.data = numbers[node.data[0]], node.data[1]
 
 
 # -- running --------------------------------------------------------------------------------------------------------------------
@@ -289,7 +332,9 @@ class Sweep:
         from penstock.ops.native.compiler import into_memory
 
         self.function: Callable[[bytes], None] = ctypes.CFUNCTYPE(None, ctypes.c_char_p)(into_memory(code))
-        self.has_one_phase = len(plan.phases) == 1
+        in_the_end = formula.shape == FLAT and all(plan.level[v] == len(plan.phases) - 1 for v, _, _ in formula.outputs)
+        self.may_overwrite = len(plan.phases) == 1 or in_the_end
+        self.has_tiles = plan.has_tiles
         self.steps = [SIZES[type] if kind != ROW else 0 for kind, type in plan.arrays[: len(plan.arrays) - plan.n_kept]]
         self.is_column = [kind == COLUMN for kind, _ in plan.arrays]
         self.n_kept = plan.n_kept
@@ -315,11 +360,15 @@ class Sweep:
     def _run(self, rows: int, columns: int, addresses: Sequence[int], totals: np.ndarray | None, piece: int, numbers: Sequence[Any]) -> None:
         places: list[int] = []
         if self.n_kept:
-            row = columns * self.size + 64
+            row = self.room(columns)
             kept = _scratch(self.n_kept * row)
             places = [kept + i * row for i in range(self.n_kept)]
         total = 0 if totals is None else native.address_of(totals) + piece * self.n_vectors * 64
         self.function(self.pack(rows, columns, *addresses, *places, total, *numbers))
+
+    def room(self, columns: int) -> int:
+        """Bytes of each array that is kept for the length of a row."""
+        return (min(columns, TILE) if self.has_tiles else columns) * self.size + 64
 
     def _in_pieces(self, rows: int, columns: int, addresses: Sequence[int], numbers: Sequence[Any]) -> np.ndarray | None:
         """On several threads. Pieces depend on the size alone, and so do sums of sums."""
