@@ -87,14 +87,7 @@ class Prepared:
         if self.kept:
             args = self.own_feeds(args)
         frame = CallFrame(args, self.n_fetches)
-        step = Step(
-            frame,
-            cancellation=runtime.cancellation,
-            session_state=runtime.session_state,
-            functions=runtime.functions,
-            pool=runtime.pool,
-            timeout=runtime.timeout,
-        )
+        step = Step(frame, runtime.cancellation, runtime.session_state, runtime.functions, runtime.pool, runtime.timeout)
         if self.turns:
             turnstile.run(self, run_step, self.executors, step)
         else:

@@ -17,7 +17,7 @@ from penstock.shapes import compatible_dims
 class FeedSlot:
     """One fed tensor, with what a value for it must be like."""
 
-    __slots__ = ("dims", "dtype", "exact", "np", "rank", "tensor")
+    __slots__ = ("dims", "dtype", "exact", "floats", "np", "rank", "scalar", "tensor")
 
     def __init__(self, tensor: Tensor) -> None:
         self.tensor = tensor
@@ -26,9 +26,15 @@ class FeedSlot:
         self.dims = tensor.dims
         self.exact = None if tensor.dims is None or None in tensor.dims else tensor.dims
         self.rank = None if tensor.dims is None else len(tensor.dims)
+        self.scalar = self.np.type if tensor.dims == () and self.np.kind in "biufc" else None  # what one number of this type is to NumPy
+        self.floats = self.scalar in (np.float32, np.float64)
 
     def convert(self, value: Any) -> Any:
-        """`value` as a run-time value; an array of the right type is taken as it is."""
+        """`value` as a run-time value; an array, or a number, of the right type is taken as it is."""
+        if value.__class__ is self.scalar:
+            return value
+        if value.__class__ is float and self.floats:
+            return self.np.type(value)
         if value.__class__ is not np.ndarray or value.dtype != self.np or self.np.hasobject:
             value = self._converted(value)
         shape = np.shape(value)

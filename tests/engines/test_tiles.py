@@ -161,8 +161,9 @@ def test_reductions_of_variables(monkeypatch):
 
 
 def test_a_total_is_added_in_order(monkeypatch):
-    """Whichever batch is ready first."""
+    """Whichever batch is ready first. Where machine code adds products, tests/ops/test_added_products.py looks."""
     monkeypatch.setattr(products, "WORTH", 1)
+    monkeypatch.setattr(products.added_products, "fits", lambda *size: False)
     monkeypatch.setattr(elementwise, "MIN_SIZE", 1 << 16)
     x = tf.placeholder(tf.float32, [32, 32])
     total = tf.add_n([tf.matmul(x, tf.constant(data(32, 32, seed=i))) for i in range(37)])

@@ -4,9 +4,9 @@ A product of two 64x64 matrices takes 5 us, too little to hand it to another thr
 of the same shape that do not wait for each other become one statement: matrices are laid side by side (constants once, others when the line
 runs), and a batch of them is multiplied in one call without the interpreter's lock.
 
-With oneDNN a group is one call of its batched product, whose threads meet in a few microseconds. Without it (or where the products are added
-up as they come), NumPy multiplies batches on our own threads; it calls BLAS once for each matrix of a batch, as it does for a single one, so that
-results are bit for bit the same. Products that are big enough for BLAS or oneDNN to use several threads by themselves stay as they are.
+With oneDNN a group is one call of its batched product, whose threads meet in a few microseconds; singles that nobody wants but for their sum are added by a
+loop in machine code (`native.added_products`). Without these, NumPy multiplies batches on our own threads; it calls BLAS once for each matrix of a batch, as it does
+for a single one, so that results are bit for bit the same. Products that are big enough for BLAS or oneDNN to use several threads by themselves stay as they are.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ from penstock.engines.python import elementwise, parallel
 from penstock.engines.python.elementwise import Fused
 from penstock.engines.python.expressions import is_pure, variables_read
 from penstock.engines.python.structure import Branch, Call, Loop, Offloaded
+from penstock.engines.xla.backend import is_deterministic
 from penstock.graph.ir import Operation, Tensor
+from penstock.ops.native import added_products
 from penstock.shapes import is_fully_defined
 
 LARGEST = 262144
@@ -190,6 +192,9 @@ class Runner:
         self.dims: tuple[int, ...] = op.outputs[0].dims  # type: ignore[assignment]
         self.dtype = op.outputs[0].dtype.np
         self.together = None if self.adds is not None else self._through_onednn(op)
+        self.is_added = self.adds is not None and self._has_loop()
+        if self.is_added:
+            self.sides = tuple(side if isinstance(side, str) else _matrices(side, across) for side, across in zip(self.sides, self.across))
         self.batch = max(1, BATCH // _work(op, op.inputs[0], op.inputs[1]), -(-self.count // BATCHES))
 
     def __call__(self, *values: Any) -> Any:
@@ -198,6 +203,8 @@ class Runner:
             n = (1 if side == "shared" else self.count) if isinstance(side, str) else 0
             operands.append(waiting[:n] if n else side)
             del waiting[:n]
+        if self.is_added:
+            return (added_products.added(*(_matrices(o, across) if isinstance(o, list) else o for o, across in zip(operands, self.across))),)
         if not all(v.flags.c_contiguous for v in values):
             return self._one_by_one(operands)
         if self.together is not None:
@@ -219,6 +226,11 @@ class Runner:
 
         parallel.parallel_for(-(-self.count // size), work)
         return result if total is None else (total.value,)
+
+    def _has_loop(self) -> bool:
+        """Whether the loop that adds products can do it. It wants rows that lie one after the other; what comes anew in each step would have to be copied."""
+        turned = any(side == "moved" and across for side, across in zip(self.sides, self.across) if isinstance(side, str))
+        return not turned and not is_deterministic() and added_products.fits(self.dtype, *self.dims)
 
     def _through_onednn(self, op: Operation) -> Callable[..., np.ndarray | None] | None:
         """The batched product, if oneDNN is there."""
@@ -275,6 +287,12 @@ def _batch(operand: Any) -> np.ndarray:
     if len(operand) == 1:
         return operand[0]
     return np.concatenate(operand).reshape(len(operand), *operand[0].shape)
+
+
+def _matrices(operand: Any, across: bool) -> added_products.Side:
+    """The matrices of one side, or the only one, as the loop reads them."""
+    matrices = operand if isinstance(operand, list) else [operand] if operand.ndim == 2 else list(operand)
+    return added_products.Side([np.ascontiguousarray(m.T if across else m) for m in matrices])
 
 
 def _part(operand: Any, start: int, stop: int, across: bool) -> np.ndarray:

@@ -44,6 +44,7 @@ class Step:
 
     # Defaults stand in the class: a step of one add must not pay for what it does not use.
     timeout: float | None = None
+    collector: Any = None
     depth = 0
     driver: Driver | None = None
     parent: Step | None = None
@@ -54,19 +55,20 @@ class Step:
     cancelling = False
     partitions: Any = None
     _cancellation: CancellationManager | None = None
+    _rendezvous: Rendezvous | None = None
     _token: int | None = None
 
     def __init__(
         self,
         call_frame: CallFrame | None = None,
-        *,
-        rendezvous: Rendezvous | None = None,
         cancellation: CancellationManager | None = None,
         session_state: Any = None,
         functions: FunctionRuntime | None = None,
-        collector: Any = None,
         pool: WorkPool | None = None,
         timeout: float | None = None,
+        *,
+        rendezvous: Rendezvous | None = None,
+        collector: Any = None,
         step_id: int | None = None,
     ) -> None:
         """`cancellation` is the parent (the session's manager): the step makes a child of its own."""
@@ -75,12 +77,14 @@ class Step:
         self.step_resources: dict[Any, Any] = {}
         self.session_state = session_state
         self.functions = functions
-        self.collector = collector
         self.pool = pool
-        self._rendezvous = rendezvous
         self._outer_cancellation = cancellation
         if timeout is not None:
             self.timeout = timeout
+        if collector is not None:
+            self.collector = collector
+        if rendezvous is not None:
+            self._rendezvous = rendezvous
 
     @property
     def rendezvous(self) -> Rendezvous:
