@@ -4,6 +4,7 @@ oneDNN's threads share out a kernel evenly and wait for the last one. Where anot
 run kernels too, the last one comes late every time: two threads on what is left of two cores are several times slower than one. So the time
 that callers of kernels on several threads spend without computing (`record`) is summed up: until their turn comes, and in the kernel. Where one
 is too large a part, and for the second also no core is idle, kernels get fewer threads from then on: the next step of `ladder`. After a pause the step before it is tried again; the pause grows while that fails.
+Before that, threads of our own that share a core are moved apart (`elbow_room`).
 
 `limit` is what holds now, 0 if nothing does. A program may want fewer for its own steps (`ops.kernels.threads.wish`). Plans are made for a number of threads, so whoever remembers a plan remembers
 the `stamp` with it.
@@ -15,6 +16,7 @@ from __future__ import annotations
 import os
 from time import perf_counter_ns as clock
 
+from penstock.engines.onednn import elbow_room
 from penstock.ops.kernels.threads import is_deterministic, wish
 
 WINDOW_NS, BAD_WINDOWS, LOOK_NS, FAR_NS = 10_000_000, 3, 60_000_000, 240_000_000
@@ -80,13 +82,15 @@ def _judge(is_queue: bool, is_late: bool) -> None:
             _pause = FIRST_PAUSE_NS
         return
     _bad = 1 if is_far else _bad + 1
+    if is_late and not _bad & (_bad - 1):  # the first time, the second, the fourth and so on: a crowd is not looked through again and again
+        elbow_room.make()
     if is_queue:
         if _bad >= BAD_WINDOWS:
             _step(1)
     elif _since is None or _bad == 1:
         _since = (now, idle_ns())
     elif now - _since[0] >= LOOK_NS:
-        # Two threads on one core, and nobody on the other, is a whim of the system's; it will move one of them.
+        # Two threads on one core, and nobody on the other, is a whim of the system's; `elbow_room` moves one of them.
         passed, idle = now - _since[0], idle_ns() - _since[1]
         _since = None
         if idle < MOST_IDLE * passed:

@@ -8,6 +8,7 @@ which `engines.onednn.crowd` asks.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -20,6 +21,8 @@ from penstock.engines.xla.match import RESTS, Match
 from penstock.ops.kernels import threads
 from penstock.ops.kernels.threads import wish
 from penstock.shapes import num_elements
+
+_log = logging.getLogger("penstock.threads")
 
 FIRST = 12
 """Steps before the first look: plans are made, and memory is there."""
@@ -117,8 +120,9 @@ class Crew:
             self.matches[self.pair].begin_look()
 
     def _decide(self, match: Match) -> None:
-        _, few = match.times(TRIALS)
+        many, few = match.times(TRIALS)
         fewer = match.is_won(TRIALS)
+        _log.debug("%d threads %.0f us, %d threads %.0f us; %d", self.levels[self.pair], many / 1e3, self.levels[self.pair + 1], few / 1e3, self.levels[self.pair + fewer])
         self.level, self.usual = self.pair + fewer, few
         self.rest = FIRST if fewer and match.count == 1 else match.rest or RESTS[-1]
         last = len(self.matches) - 1
