@@ -26,10 +26,14 @@ from penstock.ops.native.vectors import Node, Trace
 _POINTERS = (asm.RSI, asm.RDX, asm.RCX, asm.R8, asm.R9)
 _ACTIVE = 7
 """The k register that says which lanes hold elements."""
+MOST_WHOLE = 64
+"""Instructions of a loop that is written twice, without a mask for whole vectors. A masked store has the processor read what it writes over: in arrays that are in no cache, an addition took three
+times as long. Loops of more instructions than that do not wait for memory."""
 _PINNED = 16
 """At most so many registers belong to what a loop carries."""
-_SHORT = frozenset(("i8", "u8", "i16", "u16"))
-"""Whole numbers in memory, of 32 bits in registers."""
+VECTOR = 64  # bytes
+_BYTES = {"f64": 8, "i64": 8, "f32": 4, "i32": 4}
+_MOVES = frozenset(("input", "output", "read", "write"))
 _BORDERS = frozenset(("if", "end", "loop", "unless", "again"))
 _ONES = np.ones(64, np.uint8)
 _COMMUTATIVE = frozenset(("add", "mul", "and", "or", "xor", "mul_low_halves"))
@@ -44,9 +48,11 @@ class Code:
     def __init__(self, trace: Trace, lanes: int, steps: Sequence[int]) -> None:
         self.asm = Assembler()
         self.lanes, self.steps = lanes, steps
+        self.active = _ACTIVE  # 0 where all lanes hold elements
         self._begin(trace)
         self.files = {"mask": _File(range(1, _ACTIVE)), "vector": _File(range(32))}
         self.slots: dict[Node, int] = {}
+        self.n_slots = 0
         self.now = 0
         self.labels = iter(range(1 << 30))
         self.open: list[tuple[int, int]] = []  # labels of the loops and branches around
@@ -55,6 +61,7 @@ class Code:
 
     def _begin(self, trace: Trace) -> None:
         """What is written next."""
+        self.trace = trace
         self.nodes = _needed(trace.nodes)
         self.uses: dict[Node, list[int]] = defaultdict(list)
         for i, node in enumerate(self.nodes):
@@ -70,12 +77,25 @@ class Code:
         self._over_elements()
         a.raw(0x48, 0x89, 0xEC, 0x5D, 0xC5, 0xF8, 0x77, 0xC3)  # mov rsp, rbp; pop rbp; vzeroupper; ret
         code = bytearray(a.finish())
-        code[frame_at:frame_at + 4] = (64 * len(self.slots)).to_bytes(4, "little")
+        code[frame_at:frame_at + 4] = (64 * self.n_slots).to_bytes(4, "little")
         return bytes(code)
 
     def _over_elements(self) -> None:
         """The loop over as many elements as rdi says, from the pointers on."""
-        a, top = self.asm, next(self.labels)
+        a, top, end = self.asm, next(self.labels), next(self.labels)
+        if self._is_written_twice():
+            whole, rest = next(self.labels), next(self.labels)
+            self._set_active()
+            a.with_number(7, RDI, self.lanes)
+            a.jump(rest, asm.BELOW)
+            a.label(whole)
+            self._emit_whole()
+            self._advance()
+            a.with_number(7, RDI, self.lanes)
+            a.jump(whole, asm.ABOVE_EQUAL)
+            a.label(rest)
+            a.with_number(7, RDI, 0)
+            a.jump(end, asm.ZERO)
         a.label(top)
         # The lanes in use: the lowest min(n, lanes).
         a.set_number(asm.R10, self.lanes)
@@ -85,10 +105,37 @@ class Code:
         a.low_bits(RAX, asm.R10)
         a.mask_from(_ACTIVE, RAX)
         self._emit_all()
-        for register, step in zip(_POINTERS, self.steps, strict=False):
-            a.with_number(0, register, step)
-        a.with_number(5, RDI, self.lanes)
+        self._advance()
         a.jump(top, asm.ABOVE)
+        a.label(end)
+
+    def _advance(self) -> None:
+        """To the next elements."""
+        for register, step in zip(_POINTERS, self.steps, strict=False):
+            self.asm.with_number(0, register, step)
+        self.asm.with_number(5, RDI, self.lanes)
+
+    def _set_active(self) -> None:
+        """All lanes are in use: few instructions want a mask even so."""
+        self.asm.set_number(RAX, (1 << self.lanes) - 1)
+        self.asm.mask_from(_ACTIVE, RAX)
+
+    def _is_written_twice(self) -> bool:
+        """Whether there is a form without a mask: what comes from memory or goes there fills vectors, so that nothing lies behind it."""
+        if len(self.nodes) > MOST_WHOLE or any(node.name in _BORDERS for node in self.nodes):
+            return False
+        moved = [node.inputs[0] if node.inputs else node for node in self.nodes if node.name in _MOVES]
+        return all(value.type == "mask" or _BYTES.get(value.type, 0) * self.lanes == VECTOR for value in moved)
+
+    def _emit_whole(self) -> None:
+        """What is to be written, for a vector whose lanes are all in use; after that it is to be written still."""
+        self.active = 0
+        self._emit_all()
+        self.active = _ACTIVE
+        self._forget_all()
+        for node in self.nodes:
+            self.slots.pop(node, None)
+        self._begin(self.trace)
 
     def _prologue(self) -> int:
         """push rbp; mov rbp, rsp; and rsp, -64; sub rsp, frame. Gives where the size of the frame stands."""
@@ -104,7 +151,10 @@ class Code:
         return self.files["mask" if value.type == "mask" else "vector"]
 
     def _slot(self, value: Node) -> Mem:
-        return Mem(RSP, 64 * self.slots.setdefault(value, len(self.slots)))
+        if value not in self.slots:
+            self.slots[value] = self.n_slots
+            self.n_slots += 1
+        return Mem(RSP, 64 * self.slots[value])
 
     def _next_use(self, value: Node) -> int:
         places = self.uses[value]
@@ -317,67 +367,63 @@ class Code:
     def _read(self, register: int, memory: Mem, stored: str, type: str) -> None:
         """The lanes in use; zero in the others."""
         if stored == type:
-            self.asm.vector(f"load.{stored}", register, memory, mask=_ACTIVE, zero=True)
+            self.asm.vector(f"load.{stored}", register, memory, mask=self.active, zero=self.active > 0)
         elif stored == "bf16":
             length = HALF if type == "f64" else FULL
-            self.asm.vector("u16_to_i32", register, memory, mask=_ACTIVE, zero=True, length=length)
+            self.asm.vector("u16_to_i32", register, memory, mask=self.active, zero=self.active > 0, length=length)
             self.asm.vector("shl.i32", register, register, immediate=16, length=length)
             if type == "f64":
                 self.asm.vector("f32_to_f64", register, register)
         elif stored in _SHORT:
             length = HALF if type == "f64" else FULL
-            self.asm.vector(f"{stored}_to_i32", register, memory, mask=_ACTIVE, zero=True, length=length)
+            self.asm.vector(f"{stored}_to_i32", register, memory, mask=self.active, zero=self.active > 0, length=length)
             if type != "i32":
                 self.asm.vector(f"i32_to_{type}", register, register)
         elif stored == "f16" and type == "f64":
-            self.asm.vector("f16_to_f32", register, memory, mask=_ACTIVE, zero=True, length=HALF)
+            self.asm.vector("f16_to_f32", register, memory, mask=self.active, zero=self.active > 0, length=HALF)
             self.asm.vector("f32_to_f64", register, register)
-        elif stored in _SHORT:
-            self.asm.vector(f"{stored}_to_i32", register, memory, mask=_ACTIVE, zero=True)
-            if type == "f32":
-                self.asm.vector("i32_to_f32", register, register)
         else:
-            self.asm.vector(f"{stored}_to_{type}", register, memory, mask=_ACTIVE, zero=True)
+            self.asm.vector(f"{stored}_to_{type}", register, memory, mask=self.active, zero=self.active > 0)
 
     def _emit_output(self, node: Node, type: str) -> None:
         (value,) = node.inputs
         index, stored, offset = node.data
         memory = Mem(_POINTERS[index], offset)
         if value.type == stored:
-            self.asm.vector(f"store.{stored}", self._load(value, ()), memory, mask=_ACTIVE)
+            self.asm.vector(f"store.{stored}", self._load(value, ()), memory, mask=self.active)
             return
         if stored == "bool":
             self._write_truths(value, memory)
             return
         source = self._load(value, ())
         if stored == "bf16":
-            self.asm.vector("i32_to_u16", source, memory, mask=_ACTIVE)  # see `maths.to_bfloat16`
+            self.asm.vector("i32_to_u16", source, memory, mask=self.active)  # see `maths.to_bfloat16`
             return
         if (value.type, stored) == ("i64", "i32"):
-            self.asm.vector("i64_to_i32", source, memory, mask=_ACTIVE)
+            self.asm.vector("i64_to_i32", source, memory, mask=self.active)
             return
         register = self._free_register(self.files["vector"], (source,))
         if stored in _SHORT:  # by way of 32 bits: the upper ones are dropped
             length = HALF if value.type == "f64" else FULL
             self.asm.vector(f"{value.type}_to_i32", register, source)
-            self.asm.vector(f"i32_to_u{stored[1:]}", register, memory, mask=_ACTIVE, length=length)
+            self.asm.vector(f"i32_to_u{stored[1:]}", register, memory, mask=self.active, length=length)
         elif (value.type, stored) == ("f32", "i32"):
             self.asm.vector("f32_to_i32", register, source)
-            self.asm.vector("store.i32", register, memory, mask=_ACTIVE)
+            self.asm.vector("store.i32", register, memory, mask=self.active)
         elif (value.type, stored) == ("f64", "i64"):
             self.asm.vector("f64_to_i64", register, source)
-            self.asm.vector("store.i64", register, memory, mask=_ACTIVE)
+            self.asm.vector("store.i64", register, memory, mask=self.active)
         elif (value.type, stored) == ("f64", "i32"):
             self.asm.vector("f64_to_i32", register, source)
-            self.asm.vector("store.i32", register, memory, mask=_ACTIVE, length=HALF)
+            self.asm.vector("store.i32", register, memory, mask=self.active, length=HALF)
         elif value.type == "f64":
             self.asm.vector("f64_to_f32", register, source)
             if stored == "f16":
-                self.asm.vector("f32_to_f16", register, memory, mask=_ACTIVE, length=HALF, immediate=0)
+                self.asm.vector("f32_to_f16", register, memory, mask=self.active, length=HALF, immediate=0)
             else:
-                self.asm.vector("store.f32", register, memory, mask=_ACTIVE, length=HALF)
+                self.asm.vector("store.f32", register, memory, mask=self.active, length=HALF)
         else:
-            self.asm.vector("f32_to_f16", source, memory, mask=_ACTIVE, immediate=0)
+            self.asm.vector("f32_to_f16", source, memory, mask=self.active, immediate=0)
         self.files["vector"].free.append(register)
 
     def _write_truths(self, value: Node, memory: Mem) -> None:
@@ -385,7 +431,7 @@ class Code:
         mask = self._load(value, ())
         vector = self._free_register(self.files["vector"], ())
         self.asm.vector("load.u8", vector, self.asm.table(_ONES), mask=mask, zero=True, length=QUARTER)
-        self.asm.vector("store.u8", vector, memory, mask=_ACTIVE, length=QUARTER)
+        self.asm.vector("store.u8", vector, memory, mask=_ACTIVE, length=QUARTER)  # of doubles there are eight: a quarter would be too much
         self.files["vector"].free.append(vector)
 
     def _emit_store_all(self, node: Node, type: str) -> None:

@@ -67,7 +67,7 @@ class SweepCode(Code):
         a.raw(0x41, 0x5F, 0x41, 0x5E, 0x41, 0x5D, 0x41, 0x5C, 0x5B)  # pop r15, r14, r13, r12, rbx
         a.raw(0xC5, 0xF8, 0x77, 0xC3)  # vzeroupper; ret
         code = bytearray(a.finish())
-        code[frame_at:frame_at + 4] = (64 * len(self.slots)).to_bytes(4, "little")
+        code[frame_at:frame_at + 4] = (64 * self.n_slots).to_bytes(4, "little")
         return bytes(code)
 
     def _table(self, index: int) -> Mem:
@@ -80,27 +80,49 @@ class SweepCode(Code):
         self._forget_all()
 
     def _row(self, trace: Trace) -> None:
-        """The loop over the elements of a row, or of a tile."""
-        a, top = self.asm, next(self.labels)
+        """The loop over the elements of a row, or of a tile: whole vectors, then the rest."""
+        a, top, end = self.asm, next(self.labels), next(self.labels)
         a.set_number(RSI, 0)
         a.scalar(asm.MOVE, R11, R10)
         if not self.plan.has_tiles:
             a.scalar(asm.MULTIPLY, R11, self._table(1))
+        self._begin(trace)
+        is_twice = self._is_written_twice()
+        if is_twice:
+            whole, rest = next(self.labels), next(self.labels)
+            self._set_active()
+            a.label(whole)
+            self._set_columns()
+            a.scalar(asm.SUB, R9, RSI)
+            a.with_number(7, R9, self.lanes)
+            a.jump(rest, asm.BELOW)
+            self._emit_whole()
+            self._next_vector()
+            a.jump(whole)
+            a.label(rest)
+            a.with_number(7, R9, 0)
+            a.jump(end, asm.ZERO)
         a.label(top)
-        self._set_columns()
-        a.scalar(asm.SUB, R9, RSI)
-        a.set_number(RAX, self.lanes)
-        a.scalar(asm.CMP, R9, RAX)
-        a.scalar(asm.MOVE_IF_ABOVE, R9, RAX)
+        if not is_twice:
+            self._set_columns()
+            a.scalar(asm.SUB, R9, RSI)
+            a.set_number(RAX, self.lanes)
+            a.scalar(asm.CMP, R9, RAX)
+            a.scalar(asm.MOVE_IF_ABOVE, R9, RAX)
         a.set_number(RAX, -1)
         a.low_bits(RAX, R9)
         a.mask_from(_ACTIVE, RAX)
         self._straight(trace)
-        a.with_number(0, RSI, self.lanes)
-        a.with_number(0, R11, self.lanes)
-        self._set_columns()
-        a.scalar(asm.CMP, RSI, R9)
-        a.jump(top, asm.BELOW)
+        if not is_twice:
+            self._next_vector()
+            self._set_columns()
+            a.scalar(asm.CMP, RSI, R9)
+            a.jump(top, asm.BELOW)
+        a.label(end)
+
+    def _next_vector(self) -> None:
+        self.asm.with_number(0, RSI, self.lanes)
+        self.asm.with_number(0, R11, self.lanes)
 
     def _set_columns(self) -> None:
         """The number of elements of this row, or tile, into r9."""
@@ -152,7 +174,7 @@ class SweepCode(Code):
         register = self._result(node, ())
         memory = self._memory(index, stored)
         if self.in_body:
-            self.asm.vector(f"load.{stored}", register, memory, mask=_ACTIVE, zero=True)
+            self.asm.vector(f"load.{stored}", register, memory, mask=self.active, zero=self.active > 0)
         else:
             self.asm.vector(f"broadcast.{stored}", register, memory)
 
@@ -162,7 +184,7 @@ class SweepCode(Code):
         if stored == "bool":
             self._write_truths(value, self._memory(index, stored))
             return
-        self.asm.vector(f"store.{stored}", self._load(value, ()), self._memory(index, stored), mask=_ACTIVE)
+        self.asm.vector(f"store.{stored}", self._load(value, ()), self._memory(index, stored), mask=self.active)
 
     # -- reductions ---------------------------------------------------------------------------------------------------------------
 
@@ -180,7 +202,7 @@ class SweepCode(Code):
             vectors = self.files["vector"]
             part = self._free_register(vectors, (source,))
             wide = self._free_register(vectors, (source, part))
-            self.asm.vector("load.f32", part, source, mask=_ACTIVE, zero=True)
+            self.asm.vector("load.f32", part, source, mask=self.active, zero=self.active > 0)
             self.asm.vector("f32_to_f64", wide, part)
             self.asm.vector("add.f64", low, low, wide)
             self.asm.vector("upper_half", part, wide, immediate=1)
@@ -188,7 +210,7 @@ class SweepCode(Code):
             self.asm.vector("add.f64", high, high, wide)
             vectors.free += [part, wide]
         else:
-            self._combine(accumulator, accumulator.registers[0], source, _ACTIVE)
+            self._combine(accumulator, accumulator.registers[0], source, self.active)
 
     def _combine(self, accumulator: Accumulator, register: int, source: int, active: int) -> None:
         """register = register op source in the active lanes. Extremes are NaN where one is; the instruction gives its second operand then."""

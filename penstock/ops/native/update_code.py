@@ -68,7 +68,7 @@ class UpdateCode(Code):
         a.raw(0x48, 0x89, 0xEC, 0x5D, 0x41, 0x5E, 0x41, 0x5D, 0x41, 0x5C, 0x5B)  # mov rsp, rbp; pop rbp, r14, r13, r12, rbx
         a.raw(0xC5, 0xF8, 0x77, 0xC3)  # vzeroupper; ret
         code = bytearray(a.finish())
-        code[frame_at : frame_at + 4] = (64 * len(self.slots)).to_bytes(4, "little")
+        code[frame_at : frame_at + 4] = (64 * self.n_slots).to_bytes(4, "little")
         return bytes(code)
 
     def _mode(self) -> Mem:
