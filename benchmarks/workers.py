@@ -104,6 +104,7 @@ class Pool:
         self._environments = environments or {}
         self._module = module
         self._workers: dict[str, Remote] = {}
+        self._used: set[str] = set()
         self.missing: dict[str, str] = {}
         """Packages that could not be started, and why."""
 
@@ -118,6 +119,8 @@ class Pool:
             except Failed as error:
                 self.missing[package] = str(error)
                 raise Absent(str(error)) from None
+        if do == "setup":
+            self._used.add(package)
         try:
             return worker.ask(do, timeout, **arguments)
         except Absent:
@@ -143,10 +146,12 @@ class Pool:
         if self.ask(package, "drop", timeout).get("compiling"):
             self.restart(package)
 
-    def is_started(self, package: str) -> bool:
-        return package in self._workers
+    def is_used(self, package: str) -> bool:
+        """Whether its process has built a program before."""
+        return package in self._used
 
     def restart(self, package: str) -> None:
+        self._used.discard(package)
         worker = self._workers.pop(package, None)
         if worker is not None:
             worker.close()
