@@ -40,7 +40,7 @@ def _run(sampler: Any, true_classes: Any, num_true: int, n: int, unique: bool, s
     gen = generator(state, seed, seed2).reserve_words(_RESERVED * n)
     begun = read_ahead.stream(state, gen, candidates.blocks_for(n), _RESERVED * n // 4)
     classes, tries = candidates.sample(sampler, begun, n, unique)
-    both = candidates.expected_count(sampler.probability(np.concatenate([true_classes.ravel(), classes])), n, tries)
+    both = candidates.expected_count(sampler, np.concatenate([true_classes.ravel(), classes]), n, tries)
     true_count, count = both[:true_classes.size].reshape(true_classes.shape), both[true_classes.size:]
     if isinstance(sampler, candidates.UnigramSampler):
         sampler.update(true_classes)

@@ -45,14 +45,39 @@ def _new_ones(sampler: Any, gen: Any, n: int) -> tuple[np.ndarray, int]:
     raise AssertionError("a sampler's row of classes does not end")
 
 
-def expected_count(probability: np.ndarray, n: int, tries: int) -> np.ndarray:
-    """How often a class is expected among n classes that took `tries` draws, in float32."""
-    p = probability.astype(np.float32)
+def expected_count(sampler: Any, classes: np.ndarray, n: int, tries: int) -> np.ndarray:
+    """How often each of these is expected among n classes that took `tries` draws, in float32."""
     if tries == n:
-        return p * np.float32(n)
-    # Float32 values, float64 functions: that comes closest to the C library's float32 log1p and expm1.
-    log = np.log1p(-p.astype(np.float64)).astype(np.float32) * np.float32(tries)
+        return sampler.probability(classes).astype(np.float32) * np.float32(n)
+    log = sampler.log_of_others(classes) * np.float32(tries)
     return -np.expm1(log.astype(np.float64)).astype(np.float32)
+
+
+def _log_of_others(probability: np.ndarray) -> np.ndarray:
+    """log(1 - p) in float32, by float64's function: that comes closest to the C library's float32 log1p."""
+    return np.log1p(-probability.astype(np.float32).astype(np.float64)).astype(np.float32)
+
+
+MOST_KNOWN = 1 << 16
+"""Classes whose logarithms are kept."""
+
+
+class _Fixed:
+    """What samplers have in common whose probabilities do not change."""
+
+    range: int
+    _logs: np.ndarray | None = None
+
+    def probability(self, classes: np.ndarray) -> np.ndarray:
+        raise NotImplementedError
+
+    def log_of_others(self, classes: np.ndarray) -> np.ndarray:
+        """log(1 - p) of each class."""
+        if self.range > MOST_KNOWN:
+            return _log_of_others(self.probability(classes))
+        if self._logs is None:
+            self._logs = _log_of_others(self.probability(np.arange(self.range)))
+        return self._logs.take(classes)
 
 
 def blocks_for(n: int) -> int:
@@ -76,7 +101,7 @@ def _kept(words: np.ndarray, n: int) -> np.ndarray:
     return words[words >= words.dtype.type(limit % n + 1)]
 
 
-class UniformSampler:
+class UniformSampler(_Fixed):
     """Every class in [0, range) alike."""
 
     def __init__(self, range_max: int) -> None:
@@ -90,7 +115,7 @@ class UniformSampler:
         return np.full(classes.shape, 1.0 / self.range, np.float32)
 
 
-class LogUniformSampler:
+class LogUniformSampler(_Fixed):
     """Class k with a probability near 1 / (k + 1): for classes sorted by falling frequency."""
 
     def __init__(self, range_max: int) -> None:
@@ -126,13 +151,16 @@ class UnigramSampler:
         with self._lock:
             return self._weights[classes].astype(np.float32) / np.float32(self._weights.sum())
 
+    def log_of_others(self, classes: np.ndarray) -> np.ndarray:
+        return _log_of_others(self.probability(classes))
+
     def update(self, classes: np.ndarray) -> None:
         with self._lock:
             room = 2**31 - 1 - int(self._weights.sum())
             np.add.at(self._weights, classes.reshape(-1)[:room], 1)
 
 
-class FixedUnigramSampler:
+class FixedUnigramSampler(_Fixed):
     """Classes in proportion to given weights, raised to the power `distortion`; drawn by the alias method."""
 
     def __init__(self, range_max: int, weights: np.ndarray, distortion: float, reserved: int, shards: int, shard: int) -> None:
