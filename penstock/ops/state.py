@@ -224,7 +224,11 @@ def _scatter(how: str) -> Any:
     ufunc = _FOLDED.get(how)
 
     def kernel(ref: Ref, indices: Any, updates: Any) -> Ref:
-        if ufunc is not None and indices.__class__ is updates.__class__ is np.ndarray:
+        if ufunc is not None and not indices.ndim:
+            with Owned(ref) as (array,):
+                if _is_one_row(ufunc, array, int(indices), updates):
+                    return ref
+        elif ufunc is not None and indices.__class__ is updates.__class__ is np.ndarray:
             refs = (ref,)
             arrays = acquire(refs)
             try:
@@ -238,6 +242,17 @@ def _scatter(how: str) -> Any:
         return ref
 
     return kernel
+
+
+def _is_one_row(ufunc: np.ufunc, array: np.ndarray, index: int, updates: Any) -> bool:
+    """A single row that there is, and numbers of its type for it. Otherwise nothing is changed."""
+    if not array.ndim or not 0 <= index < len(array) or updates.dtype != array.dtype or array.dtype.kind not in "iufc" or not array.dtype.isbuiltin:
+        return False
+    if updates.ndim and updates.shape != array.shape[1:]:
+        return False
+    row = array[index, ...]
+    ufunc(row, updates, out=row)
+    return True
 
 
 def _is_folded(ufunc: np.ufunc, array: np.ndarray, indices: np.ndarray, updates: np.ndarray) -> bool:

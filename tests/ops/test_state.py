@@ -146,6 +146,27 @@ class TestRows:
         scatter_rows(array, rows, updates, how)
         np.testing.assert_array_equal(array, want)
 
+    @pytest.mark.parametrize("how", ["add", "sub", "mul", "min", "max"])
+    @pytest.mark.parametrize("shape", [(5,), (5, 2), (5, 2, 3)])
+    @pytest.mark.parametrize("dtype", [np.float32, np.int64])
+    def test_scatter_of_one_row(self, how, shape, dtype):
+        """A single index, which is no vector."""
+        rng = np.random.default_rng(1)
+        start = (rng.standard_normal(shape) * 9).astype(dtype)
+        ufunc = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "min": np.minimum, "max": np.maximum}[how]
+        x = tf.placeholder(tf.int32, [])
+        for updates in ((rng.standard_normal(shape[1:]) * 9).astype(dtype), np.array(3, dtype)):
+            v = tf.Variable(start, use_resource=False)
+            update = getattr(tf, f"scatter_{how}")(v, x, updates)
+            with started(v) as sess:
+                want = start.copy()
+                want[3] = ufunc(want[3], updates)
+                np.testing.assert_array_equal(sess.run(update, {x: 3}), want)
+                for index in (-1, 5):
+                    with pytest.raises(tf.errors.InvalidArgumentError, match=f"indices = {index} is not in \\[0, 5\\)"):
+                        sess.run(update, {x: index})
+                np.testing.assert_array_equal(sess.run(v), want)
+
     def test_integers_are_divided_as_in_c(self):
         array = np.array([-7, 7], np.int32)
         scatter_rows(array, np.array([0, 1]), np.array([2, -2], np.int32), "div")
