@@ -2,9 +2,9 @@
 
 A program on this CPU keeps a variable's value as an array of its own, which it updates in place (`HeldRef`). To take a training step's variables one by
 one (lock, look whether somebody else sees the value, make the variable empty, put the new value, unlock) costs more than the rest of what
-Python does for the step. So a program keeps all new values in a `Bundle`, and the variables only say in which. Whoever else reads or writes one of
-them unties the bundle first: every variable gets its value back, and the next step takes them one by one again. Nobody can see an array in a
-bundle, so that it may always be written over.
+Python does for the step. So a program keeps all new values in a `Bundle`, and the variables only say in which. Whoever else writes one of them, or reads a large one,
+unties the bundle first: every variable gets its value back, and the next step takes them one by one again. Who reads a small one gets a copy (a target network that takes over the
+weights every few steps cost more than XLA gained). Nobody can see an array in a bundle, so that it may always be written over.
 
 Locks: what a variable holds changes under its own lock, but for a bundle that gives values back: that happens under the bundle's. A bundle's lock comes
 last: a step on a bundle holds that one alone, whoever unties may hold locks of variables, and to tie, the locks of all its variables are held. A reader
@@ -33,9 +33,13 @@ put_raw: Callable[[Ref, Any], None] = _RAW.__set__
 """Makes something the variable's value, in whatever form. Call with the lock held; see `hold`."""
 
 
+SMALL = 1 << 16
+"""Bytes that are copied sooner than a bundle is untied and tied again."""
+
+
 class HeldRef(Ref):
     """A variable whose value a compiled program on this CPU holds. Whoever asks for the value gets it as NumPy's, without a copy, and from then on it is a plain
-    variable again."""
+    variable again; unless it is a small one of a bundle, and not asked for by a writer, who has the lock."""
 
     __slots__ = ()
     _for_others = staticmethod(np.asarray)
@@ -45,6 +49,10 @@ class HeldRef(Ref):
         raw = raw_value(self)
         if raw is None or raw.__class__ is np.ndarray:
             return raw
+        if raw.__class__ is Bundle and self.__class__ is HeldRef and not self.lock._is_owned():  # type: ignore[attr-defined]
+            copy = raw.copy_of(self)
+            if copy is not None:
+                return copy
         with self.lock:
             if not isinstance(self, HeldRef):  # somebody else was quicker
                 return self.value
@@ -96,6 +104,14 @@ class Bundle:
             for ref in self.refs:
                 ref.__class__ = self.kind
                 put_raw(ref, self)
+
+    def copy_of(self, ref: Ref) -> np.ndarray | None:
+        """A variable's value, if it is here and small."""
+        with self.lock:
+            if self.values is None or self.split is not None:
+                return None
+            value = np.asarray(self.values[self.refs.index(ref)])
+            return value.copy() if value.nbytes <= SMALL else None
 
     def untie(self) -> None:
         """The variables have their values again."""

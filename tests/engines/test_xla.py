@@ -15,6 +15,7 @@ pytest.importorskip("jax")
 
 from penstock.engines.xla import backend, hot, varying
 from penstock.engines.xla.hot import HotProgram, HotStateProgram
+from penstock.ops import bundles
 from penstock.runtime.executor import compiled
 
 
@@ -422,6 +423,7 @@ def test_a_forked_child_goes_on_without(eager):
 
 @pytest.mark.parametrize("when", ["before the program runs", "after it"])
 def test_an_interrupt_does_not_lose_the_variables(monkeypatch, when):
+    monkeypatch.setattr(bundles, "SMALL", 0)  # who looks at the loss takes the variables out of the program's hands
     monkeypatch.setenv("PENSTOCK_XLA", "eager")
     monkeypatch.setenv("PENSTOCK_REGIONS", "eager")
     x = tf.placeholder(tf.float32, [4, 16])

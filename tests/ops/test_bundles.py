@@ -9,6 +9,7 @@ import pytest
 
 import penstock as tf
 from penstock.dtypes import float32
+from penstock.ops import bundles
 from penstock.ops.bundles import Bundle, DeviceHeldRef, HeldRef, hold, put_raw, untied
 from penstock.ops.resources import Ref
 
@@ -30,6 +31,33 @@ def test_a_reader_gets_the_value_and_all_others_have_theirs():
     np.testing.assert_array_equal(refs[1].read(), [1, 1])
     assert bundle.values is None and refs[1].__class__ is Ref
     np.testing.assert_array_equal(refs[2].peek(), [2, 2])
+
+
+def test_a_reader_of_a_small_value_gets_a_copy_and_the_others_stay_tied(monkeypatch):
+    refs, bundle = _tied(kind=HeldRef)
+    mine = refs[1].read()
+    np.testing.assert_array_equal(mine, [1, 1])
+    bundle.values[1][:] = 5  # the next step writes over it
+    np.testing.assert_array_equal(mine, [1, 1])
+    np.testing.assert_array_equal(refs[1].peek(), [5, 5])
+    assert bundle.values is not None and all(ref.__class__ is HeldRef for ref in refs)
+    with refs[1].lock:  # a writer: between its reading and its writing no step may come
+        np.testing.assert_array_equal(refs[1].value, [5, 5])
+    assert bundle.values is None and refs[1].__class__ is Ref
+
+    refs, bundle = _tied(kind=HeldRef)
+    monkeypatch.setattr(bundles, "SMALL", 7)
+    np.testing.assert_array_equal(refs[2].read(), [2, 2])
+    assert bundle.values is None, "a large value is not copied"
+
+
+def test_two_variables_of_one_bundle_in_one_update():
+    """A copy to another variable of the same bundle."""
+    refs, bundle = _tied(kind=HeldRef)
+    refs[0].assign(refs[2].read())
+    assert bundle.values is None
+    refs[2].update(np.add, np.float32(1))
+    assert [ref.read().tolist() for ref in refs] == [[2, 2], [1, 1], [3, 3]]
 
 
 @pytest.mark.parametrize("kind", [DeviceHeldRef, HeldRef])
