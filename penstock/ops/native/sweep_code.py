@@ -87,7 +87,7 @@ class SweepCode(Code):
         if not self.plan.has_tiles:
             a.scalar(asm.MULTIPLY, R11, self._table(1))
         self._begin(trace)
-        is_twice = self._is_written_twice()
+        is_twice = not self.plan.has_tiles and self._is_written_twice()  # tiles do not wait for memory
         if is_twice:
             whole, rest = next(self.labels), next(self.labels)
             self._set_active()
