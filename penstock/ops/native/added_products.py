@@ -16,7 +16,7 @@ import numpy as np
 from penstock.ops import native
 from penstock.ops.native import assembler as asm
 from penstock.ops.native.assembler import R8, R9, R10, R11, R12, RAX, RBX, RCX, RDI, RDX, RSI, Mem
-from penstock.ops.native.frames import begun, code_of
+from penstock.ops.native.frames import begun, code_of, write_products
 
 _LANES, _VECTOR = 16, 64
 _WIDTH = 2
@@ -87,31 +87,19 @@ def _function(inner: int, columns: int, width: int) -> Callable[[bytes, int, int
     a.scalar(asm.MOVE, R11, RBX)
     for rows in _ROWS:
         some, none, inside = next(labels), next(labels), next(labels)
-        sums = [(r, v, vectors * r + v) for r in range(rows) for v in range(vectors)]
+        sums = [[vectors * r + v for v in range(vectors)] for r in range(rows)]
         a.label(some)
         a.with_number(7, R11, rows)
         a.jump(none, asm.BELOW)
-        for _, _, register in sums:
-            a.vector("xor.i32", register, register, register)
         a.scalar(asm.MOVE, RCX, R9)
         a.scalar(asm.MOVE, RDX, R12)
-        a.set_number(RAX, inner)
-        a.label(inside)
-        for v in range(vectors):
-            a.vector("load.f32", _VALUES + v, Mem(RDX, v * _VECTOR), mask=masks[v], zero=masks[v] > 0)
-        for r in range(rows):
-            a.vector("broadcast.f32", _FACTORS + r % 4, Mem(RCX, r * row))
-            for v in range(vectors):
-                a.vector("madd231.f32", vectors * r + v, _FACTORS + r % 4, _VALUES + v)
-        a.with_number(0, RCX, 4)
-        a.with_number(0, RDX, out_row)
-        a.with_number(5, RAX, 1)
-        a.jump(inside, asm.NOT_ZERO)
-        for r, v, register in sums:
-            place = Mem(R10, r * out_row + v * _VECTOR)
-            a.vector("load.f32", _VALUES, place, mask=masks[v], zero=masks[v] > 0)
-            a.vector("add.f32", register, register, _VALUES)
-            a.vector("store.f32", register, place, mask=masks[v])
+        write_products(a, inside, sums, inner, row, out_row, _VALUES, _FACTORS, masks)
+        for r, registers in enumerate(sums):
+            for v, register in enumerate(registers):
+                place = Mem(R10, r * out_row + v * _VECTOR)
+                a.vector("load.f32", _VALUES, place, mask=masks[v], zero=masks[v] > 0)
+                a.vector("add.f32", register, register, _VALUES)
+                a.vector("store.f32", register, place, mask=masks[v])
         a.with_number(0, R9, rows * row)
         a.with_number(0, R10, rows * out_row)
         a.with_number(5, R11, rows)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from penstock.ops.native import assembler as asm
 from penstock.ops.native.assembler import R8, R9, R10, R11, R12, RAX, RBX, RCX, RDI, RDX, RSI, RSP, Assembler, Mem
-from penstock.ops.native.frames import begun, code_of, placed
+from penstock.ops.native.frames import begun, code_of, placed, write_products
 from penstock.ops.native.winograd import LANES, SIDE, TAKE_ONE, VECTOR
 
 
@@ -167,25 +167,13 @@ def multiplied(depth: int, out_depth: int) -> int:
             a.label(some)
             a.with_number(7, RBX, tiles)
             a.jump(none, asm.BELOW)
-            pairs = [(t, v) for t in range(tiles) for v in range(vectors)]
-            for t, v in pairs:
-                a.vector("xor.i32", _BLOCK * t + v, _BLOCK * t + v, _BLOCK * t + v)
+            sums = [[_BLOCK * t + v for v in range(vectors)] for t in range(tiles)]
             a.scalar(asm.MOVE, RCX, R11)
             a.scalar(asm.MOVE, RDX, R9)
-            a.set_number(RAX, depth)
-            a.label(inner)
-            for v in range(vectors):
-                a.vector("load.f32", _WEIGHTS + v, Mem(RDX, v * VECTOR), mask=masks[v], zero=masks[v] > 0)
-            for t in range(tiles):
-                a.vector("broadcast.f32", _FACTOR + t % 4, Mem(RCX, t * row))
-                for v in range(vectors):
-                    a.vector("madd231.f32", _BLOCK * t + v, _FACTOR + t % 4, _WEIGHTS + v)
-            a.with_number(0, RCX, 4)
-            a.with_number(0, RDX, out_row)
-            a.with_number(5, RAX, 1)
-            a.jump(inner, asm.NOT_ZERO)
-            for t, v in pairs:
-                a.vector("store.f32", _BLOCK * t + v, Mem(R12, t * out_row + v * VECTOR), mask=masks[v])
+            write_products(a, inner, sums, depth, row, out_row, _WEIGHTS, _FACTOR, masks)
+            for t, registers in enumerate(sums):
+                for v, register in enumerate(registers):
+                    a.vector("store.f32", register, Mem(R12, t * out_row + v * VECTOR), mask=masks[v])
             a.with_number(0, R11, tiles * row)
             a.with_number(0, R12, tiles * out_row)
             a.with_number(5, RBX, tiles)
