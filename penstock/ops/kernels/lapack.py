@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from penstock.ops.kernels import blas, threads
+from penstock.ops.native import cholesky as small_cholesky
 from penstock.ops.native import factors, reflections, rotations, triangular
 
 try:
@@ -272,11 +273,17 @@ def inv(x: np.ndarray) -> np.ndarray:
     return _invert_large(x) if can_compute(x.dtype) else _invert_small(x)
 
 
-cholesky, _solve_few = shared(_own(np.linalg.cholesky, "cholesky_lo", "T->T")), shared(_own(np.linalg.solve, "solve", "TT->T"))
+_cholesky_large, _solve_few = shared(_own(np.linalg.cholesky, "cholesky_lo", "T->T")), shared(_own(np.linalg.solve, "solve", "TT->T"))
 det, slogdet = shared(_own(np.linalg.det, "det", "T->T", failures=False)), shared(_own(np.linalg.slogdet, "slogdet", "T->TR", failures=False))
 _eigh_large, _eigvalsh_large = shared(_own(np.linalg.eigh, "eigh_lo", "T->RT")), shared(_own(np.linalg.eigvalsh, "eigvalsh_lo", "T->R"))
 _qr_large, _svd_large = shared(np.linalg.qr), shared(_svd)
 eig, eigvals = shared(np.linalg.eig), shared(np.linalg.eigvals)
+
+
+def cholesky(x: np.ndarray) -> np.ndarray:
+    """The lower triangular factor of symmetric matrices, of which the lower triangle is read; LinAlgError if one is not positive definite."""
+    found = small_cholesky.factor(x) if small_cholesky.can_factor(x) else None
+    return _cholesky_large(x) if found is None else found  # which also knows what NaN is
 
 
 def solve(a: np.ndarray, b: np.ndarray) -> np.ndarray:
