@@ -16,6 +16,8 @@ def test_stacks_give_what_numpy_gives(name):
     x = x @ np.swapaxes(x, -1, -2) + 24 * np.eye(24)
     got, want = getattr(lapack, name)(x), getattr(np.linalg, name)(x)
     for mine, numpys in zip(got, want, strict=True) if isinstance(want, tuple) else [(got, want)]:
+        if name == "eigh":
+            mine, numpys = np.abs(mine), np.abs(numpys)  # the sign of a vector is open
         np.testing.assert_allclose(mine, numpys, rtol=1e-9, atol=1e-12)
 
 

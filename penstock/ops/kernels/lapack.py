@@ -18,7 +18,7 @@ import numpy as np
 
 from penstock.ops.kernels import blas, threads
 from penstock.ops.native import cholesky as small_cholesky
-from penstock.ops.native import factors, reflections, rotations, triangular
+from penstock.ops.native import factors, reflections, rotations, triangular, tridiagonal
 
 try:
     from numpy.linalg import _umath_linalg as _loops
@@ -303,11 +303,13 @@ def solve(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 def eigh(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Eigenvalues and eigenvectors of symmetric matrices, of which the lower triangle is read."""
-    return rotations.eigh(x) if rotations.can_rotate(x) else _eigh_large(x)  # type: ignore[return-value]
+    found = tridiagonal.eigh(x) if tridiagonal.can_reduce(x) else None
+    return _eigh_large(x) if found is None else found  # type: ignore[return-value]
 
 
 def eigvalsh(x: np.ndarray) -> np.ndarray:
-    return rotations.eigh(x, vectors=False)[0] if rotations.can_rotate(x) else _eigvalsh_large(x)
+    found = tridiagonal.eigh(x, vectors=False) if tridiagonal.can_reduce(x) else None
+    return _eigvalsh_large(x) if found is None else found[0]
 
 
 def svd(x: np.ndarray, full_matrices: bool = True, compute_uv: bool = True) -> Any:

@@ -1,7 +1,7 @@
-"""Eigenvalues of symmetric matrices and singular values of others by Jacobi's rotations, for stacks of small matrices: one matrix in each lane.
+"""Singular values by Jacobi's rotations, for stacks of small matrices: one matrix in each lane.
 
-A block is as many matrices as a vector has lanes: (entries, lanes). Rotations that make one entry zero (of the matrix itself, or of the products of its columns)
-go on, pair after pair, until no pair of any lane was worth one. Matrices are scaled by powers of two beforehand, so that nothing overflows.
+A block is as many matrices as a vector has lanes: (entries, lanes). Rotations that make two columns perpendicular go on, pair after pair, until no pair of any lane
+was worth one. Matrices are scaled by powers of two beforehand, so that nothing overflows.
 """
 
 from __future__ import annotations
@@ -53,26 +53,6 @@ def can_rotate(x: np.ndarray) -> bool:
     return x.dtype in TYPES and count >= 32 // x.itemsize and 1 < size <= _LARGEST and min(x.shape[-2:]) > 0 and native.available() and bool(np.isfinite(x).all())
 
 
-def eigh(x: np.ndarray, vectors: bool = True) -> tuple[np.ndarray, np.ndarray | None]:
-    """Eigenvalues, from the smallest on, and the eigenvectors in columns. Of symmetric matrices (..., n, n), of which the lower triangle is read."""
-    n = x.shape[-1]
-    i = np.arange(n)
-    lower = np.maximum(i[:, None], i) * n + np.minimum(i[:, None], i)
-    flat, exponents = scaled(x.reshape(-1, n * n)[:, lower.ravel()])
-    lanes = 64 // x.itemsize
-    blocks = _blocks(flat, 2, lanes)
-    blocks[:, 1] = np.eye(n, dtype=x.dtype).reshape(-1, 1)
-    _run(_two_sided(TYPES[x.dtype], vectors), blocks, n, n)
-    values = np.ldexp(back(blocks[:, 0, :: n + 1], len(flat)), exponents)
-    order = np.argsort(values, 1)
-    values = np.take_along_axis(values, order, 1).reshape(x.shape[:-1])
-    if not vectors:
-        return values, None
-    rows = back(blocks[:, 1], len(flat)).reshape(-1, n)
-    rows = rows[(order + np.arange(len(flat))[:, None] * n).ravel()]
-    return values, np.swapaxes(rows.reshape(x.shape), -1, -2)
-
-
 def svd(x: np.ndarray, vectors: bool = True) -> tuple[np.ndarray | None, np.ndarray, np.ndarray | None] | None:
     """(u, s, vh) with as many columns and rows as there are singular values, which fall; None if a matrix has too small ones, or, with vectors, for `u` to be found that way."""
     m, n = x.shape[-2:]
@@ -110,14 +90,6 @@ def scaled(flat: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Rows with a largest number between 1/2 and 1, and by which powers of two they have been divided: their exponents, as that of the largest numbers is none itself."""
     _, exponents = np.frexp(np.max(np.abs(flat), 1, keepdims=True))
     return np.ldexp(flat, -exponents), exponents
-
-
-def _blocks(flat: np.ndarray, parts: int, lanes: int) -> np.ndarray:
-    """(blocks, parts, entries, lanes) with the rows of `flat` in the lanes of the first part; lanes that are too many hold zeros."""
-    count, entries = flat.shape
-    blocks = np.zeros((-(-count // lanes), parts, entries, lanes), flat.dtype)
-    put(flat, blocks[:, 0])
-    return blocks
 
 
 def put(flat: np.ndarray, blocks: np.ndarray) -> None:
@@ -252,44 +224,6 @@ def _over_pairs(a: Assembler, type: str, each: Any) -> Any:
     a.with_number(5, RDI, 1)
     a.jump(_BLOCK, asm.NOT_ZERO)
     return _ended(a)
-
-
-@cache
-def _two_sided(type: str, vectors: bool) -> Any:
-    """Rotates rows and columns of symmetric matrices, and the rows of the matrix behind each."""
-    a = _begun(type)
-
-    def each() -> None:
-        a.vector(f"load.{type}", 0, Mem(R14, index=RBX))
-        a.vector(f"load.{type}", 1, Mem(R15, index=RBP))
-        a.vector(f"load.{type}", 2, Mem(R14, index=RBP))
-        a.vector(f"and.i{type[1:]}", 3, 2, 28)
-        a.vector(f"max.{type}", 26, 26, 3)
-        _angle(a, type)
-        a.vector(f"nmadd231.{type}", 0, 4, 2)
-        a.vector(f"madd231.{type}", 1, 4, 2)
-        a.scalar(asm.SUB, R12, R12)
-        a.scalar(asm.MOVE, R13, RSI)
-        a.label(_K)
-        _turn(a, type, Mem(R14, index=R12), Mem(R15, index=R12))
-        a.vector(f"store.{type}", 12, Mem(R13, index=RBX))
-        a.vector(f"store.{type}", 13, Mem(R13, index=RBP))
-        if vectors:
-            a.scalar(asm.MOVE, RAX, R12)
-            a.scalar(asm.ADD, RAX, RCX)
-            _turn(a, type, Mem(R14, index=RAX), Mem(R15, index=RAX))
-        a.with_number(0, R12, 64)
-        a.scalar(asm.ADD, R13, RDX)
-        a.scalar(asm.CMP, R12, RDX)
-        a.jump(_K, asm.BELOW)
-        # What the two have in common is known already.
-        a.vector("xor.i32", 2, 2, 2)
-        a.vector(f"store.{type}", 0, Mem(R14, index=RBX))
-        a.vector(f"store.{type}", 1, Mem(R15, index=RBP))
-        a.vector(f"store.{type}", 2, Mem(R14, index=RBP))
-        a.vector(f"store.{type}", 2, Mem(R15, index=RBX))
-
-    return _over_pairs(a, type, each)
 
 
 @cache
