@@ -369,7 +369,7 @@ def square_root_grad(g: Any, op: Any, dy: Any) -> Any:
 @in_wide
 def logarithm_kernel(x: Any) -> Any:
     x = check_square(x)
-    return x if x.size == 0 else matrices.of_eigenvalues(x, np.log)
+    return x if x.size == 0 else matrices.logarithm(x)
 
 
 @in_wide

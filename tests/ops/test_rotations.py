@@ -65,6 +65,26 @@ def test_square_roots(dtype, shape, is_symmetric):
     np.testing.assert_allclose(root @ root, x, atol=near * np.abs(x).max())
 
 
+@pytest.mark.parametrize("dtype", [np.complex64, np.complex128])
+@pytest.mark.parametrize("shape", [(3, 3), (20, 5, 5), (2, 3, 24, 24)])
+@pytest.mark.parametrize("kind", ["real", "Hermitian", "indefinite", "other"])
+def test_logarithms(dtype, shape, kind):
+    x = RANDOM.randn(*shape) + (0 if kind == "real" else 1j * RANDOM.randn(*shape))
+    x = x @ matrices.adjoint(x) + shape[-1] * np.eye(shape[-1])
+    x = (x + matrices.adjoint(x)) / 2
+    if kind == "indefinite":
+        x = x - 2 * shape[-1] * np.eye(shape[-1])
+    if kind == "other":
+        x = x + np.triu(RANDOM.randn(*shape))
+    found = matrices.logarithm(x.astype(dtype))
+    assert found.dtype == dtype and found.shape == shape
+    values, vectors = np.linalg.eig(found.astype(np.complex128))
+    back = (vectors * np.exp(values)[..., None, :]) @ np.linalg.inv(vectors)
+    np.testing.assert_allclose(back, x, atol=400 * shape[-1] * np.finfo(dtype).eps * np.abs(x).max())
+    if kind in ("real", "Hermitian"):
+        np.testing.assert_allclose(found, matrices.adjoint(found), atol=1e-6)
+
+
 def test_square_root_of_a_defective_matrix():
     x = np.array([[2.0, 1.0], [0.0, 2.0]])
     root = matrices.square_root(x)

@@ -210,11 +210,15 @@ def _cholesky_solve(gram: Array, b: Array) -> Array:
 
 
 @lapack.on_one_thread
-def of_eigenvalues(x: Array, function: Callable[[Array], Array]) -> Array:
-    """V f(lambda) V^-1 for each matrix; real results for real input if nothing imaginary is left."""
-    values, vectors = np.linalg.eig(x)
-    result = np.matmul(vectors * function(values.astype(np.complex128 if x.dtype.itemsize > 8 or x.dtype == np.float64 else np.complex64))[..., None, :], np.linalg.inv(vectors))
-    return result.astype(x.dtype) if x.dtype.kind == "c" else result.real.astype(x.dtype)
+def logarithm(x: Array) -> Array:
+    """The principal logarithm of complex matrices, V log(lambda) V^-1: by real eigenvalues where they are Hermitian and have positive ones."""
+    wide = x.astype(np.complex128)
+    if (x == adjoint(x)).all():
+        values, vectors = lapack.eigh(wide if np.imag(wide).any() else np.ascontiguousarray(np.real(wide)))
+        if values.min() > 0:
+            return np.matmul(vectors * np.log(values)[..., None, :], adjoint(vectors)).astype(x.dtype)
+    values, vectors = lapack.eig(wide)
+    return np.matmul(vectors * np.log(values)[..., None, :], lapack.inv(vectors)).astype(x.dtype)
 
 
 @lapack.on_one_thread
