@@ -91,7 +91,7 @@ for _name in ("fractional_max_pool", "fractional_avg_pool"):
         case(_label, fractional, _MAPS)
         case(f"{_label} gradient", gradient(fractional), _MAPS)
         case(f"{_label} float64", fractional, _MAPS.astype(np.float64))
-case("fractional_max_pool small", lambda tf, x: tf.nn.fractional_max_pool(x, [1.0, 1.44, 1.73, 1.0])[0], _MAPS[:1, :8, :8, :4].copy())
+case("fractional_max_pool small", lambda tf, x: tf.nn.fractional_max_pool(x, [1.0, 1.44, 1.73, 1.0], deterministic=True, seed=5)[0], _MAPS[:1, :8, :8, :4].copy())  # few regions: without a seed results differ
 case("fractional_avg_pool int32", lambda tf, x: tf.nn.fractional_avg_pool(x, [1.0, 1.44, 1.73, 1.0])[0], whole(8, 32, 32, 64, high=99))
 _FILTER = random(3, 3, 64, low=-0.1)
 case("dilation2d", lambda tf, x, w: tf.nn.dilation2d(x, w, _NEXT, _NEXT, "SAME"), _MAPS, _FILTER)

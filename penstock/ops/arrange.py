@@ -110,6 +110,11 @@ def pad_kernel(x: Any, paddings: np.ndarray, value: Any = None) -> np.ndarray:
     if not shape:
         return x
     fill = (b"" if x.dtype == object else 0) if value is None else np.asarray(value)
+    return padded(x, shape, place, fill)
+
+
+def padded(x: np.ndarray, shape: tuple[int, ...], place: tuple[slice, ...], fill: Any = 0) -> np.ndarray:
+    """An array of that shape, with x at its place and `fill` around it."""
     if x.dtype == object or x.nbytes < _LARGE:
         result = np.zeros(shape, x.dtype) if fill.__class__ is int else np.full(shape, fill, x.dtype)
         result[place] = x

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from penstock import errors
+from penstock.ops import native
 from penstock.ops.kernels import blocks, norm, resize, softmax, topk, window
 from penstock.ops.kernels.numeric import column_sums
 
@@ -78,6 +79,21 @@ def test_batch_norm_training():
     assert extra.shape == ()
     nchw = norm.fused_batch_norm(first(x), scale, offset, mean, variance, **{**BATCH_NORM, "data_format": b"NCHW"})
     np.testing.assert_allclose(np.moveaxis(nchw[0], 1, -1), y, 1e-5, 1e-5)
+
+
+@pytest.mark.parametrize("beta", [0.5, 0.6, 0.75, 1.0, 1.3, 2.0])
+@pytest.mark.parametrize("bias", [0.0, 1.0])
+def test_local_response_normalisation(bias, beta):
+    x = random(1, 3, 5, 16)
+    x[0, 0, 0] = 0
+    x[0, 1, 1, 3] = np.nan
+    near = np.abs(np.subtract.outer(np.arange(16), np.arange(16))) <= 2
+    with np.errstate(all="ignore"):
+        want = x * (bias + 0.1 * (x.astype(np.float64) ** 2 @ near)) ** -beta
+        got = norm.lrn(x, depth_radius=2, bias=bias, alpha=0.1, beta=beta)
+    np.testing.assert_allclose(got[0, 0], want[0, 0], 1e-5)
+    np.testing.assert_allclose(got[0, 2], want[0, 2], 1e-5)
+    assert np.isnan(got[0, 1, 1, 1:6]).all()
 
 
 def test_batch_norm_moving_averages():
@@ -173,6 +189,28 @@ def test_sums_stay_accurate():
     np.testing.assert_allclose(column_sums(ones), [30000.1], 1e-6)
     np.testing.assert_allclose(norm.l2_loss(ones), 300_001 * 0.005, 1e-6)
     assert norm.l2_loss(np.ones(5000, np.float16)) == 2500
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+@pytest.mark.parametrize("shape", [(1, 5), (512, 3), (513, 1), (513, 2), (600, 64), (1000, 17), (2048, 130), (8192, 7)])
+def test_column_sums_in_machine_code_and_numpy_agree_to_the_last_bit(monkeypatch, shape, kind):
+    x = np.random.default_rng(0).normal(size=shape).astype(kind)
+    x[-1, 0], x[0, -1] = np.inf, np.nan
+    got = column_sums(x)
+    monkeypatch.setattr(native, "available", lambda: False)
+    want = column_sums(x)
+    assert got.dtype == want.dtype == kind
+    np.testing.assert_array_equal(got, want)
+    np.testing.assert_allclose(got, x.astype(np.float64).sum(0), 1e-4)
+
+
+def test_column_sums_of_other_matrices():
+    x = np.random.default_rng(0).integers(-1000, 1000, (1400, 6))
+    np.testing.assert_array_equal(column_sums(x), x.sum(0))
+    np.testing.assert_allclose(column_sums(x.astype(np.float32)[::2, 1:4]), x[::2, 1:4].sum(0))
+    assert not column_sums(np.zeros((1000, 0), np.float32)).size
+    many = np.ones((256 * 600, 2), np.float32)
+    np.testing.assert_array_equal(column_sums(many), [256 * 600] * 2)
 
 
 # -- softmax ----------------------------------------------------------------------------------------------------------

@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 
 import penstock as tf
+from penstock.ops import native
 from penstock.ops.kernels.numeric import NARROW
+from penstock.ops.native.maths import power_of_single
 from penstock.ops.special import erf_kernel, unary
 
 ONE = {
@@ -91,3 +93,16 @@ def test_every_half_is_computed_as_in_single_or_double_precision_and_rounded(dty
         assert got.dtype == dtype and np.isnan(got[~is_number].astype(np.float32)).all()
         np.testing.assert_array_equal(got[is_number].view(np.uint16), want[is_number].view(np.uint16))
         np.testing.assert_array_equal(kernel(x.reshape(256, 256).T)[:3, 1::7].view(np.uint16), got.reshape(256, 256).T[:3, 1::7].view(np.uint16))
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.skipif(not native.available(), reason="no machine code here")
+@pytest.mark.parametrize("exponent", [-0.6, -10.3, 0.37, -1000.2])
+def test_powers_for_single_precision(exponent):
+    """All but the last bit of a single, over the whole range; zero, infinity and NaN as NumPy has them."""
+    x = np.exp(np.linspace(-80, 80, 10_001) / abs(exponent)).clip(1e-37, 3e38).astype(np.float32)
+    x[:5] = 0, np.inf, np.nan, -1, 1e-45
+    got = native.Loop(lambda x: power_of_single(x, exponent), "f64").run(x)
+    want = x.astype(np.float64) ** exponent
+    np.testing.assert_array_equal(got[:5], want[:5].astype(np.float32))
+    assert (np.abs(got[5:] - want[5:]) <= 0.6 * np.spacing(np.abs(want[5:].astype(np.float32)))).all()

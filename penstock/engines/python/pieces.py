@@ -22,7 +22,7 @@ import numpy as np
 
 from penstock.errors import InvalidArgumentError
 from penstock.graph.ir import Operation, Tensor
-from penstock.ops.arrange import padded_shape
+from penstock.ops.arrange import padded, padded_shape
 from penstock.ops.kernels.slices import slice_index
 from penstock.ops.slicing import part_index
 from penstock.shapes import is_fully_defined
@@ -178,10 +178,7 @@ class _Padded(_ByShape):
         return padded_shape(shape, *self._bounds)
 
     def __call__(self, x: Any) -> Any:
-        shape, place = self._of(x.shape)
-        result = np.zeros(shape, x.dtype)
-        result[place] = x
-        return result
+        return padded(x, *self._of(x.shape))
 
 
 _OF_ANY_SHAPE: dict[str, tuple[type[_ByShape], str]] = {"StridedSlice": (_StridedPart, "sliced_"), "Slice": (_Part, "part_"), "Pad": (_Padded, "padded_")}

@@ -16,6 +16,8 @@ from penstock.ops import native
 from penstock.ops.kernels.numeric import column_sums, narrow, widen
 from penstock.ops.kernels.window import Slide, layout, show
 from penstock.ops.native import channels
+from penstock.ops.native.maths import power_of_single
+from penstock.ops.native.vectors import Vec
 
 
 class _Channels:
@@ -242,6 +244,8 @@ def _power(norm: Any, exponent: float) -> Any:
     if exponent == -0.75:
         root = np.sqrt(norm)
         return 1 / (root * np.sqrt(root))
+    if isinstance(norm, Vec) and exponent % 1:
+        return power_of_single(norm, exponent)
     return np.power(norm, norm.dtype.type(exponent))
 
 

@@ -130,11 +130,16 @@ def expm1(x: Vec) -> Vec:
     return _x_where(_ZERO, given, (rest.op("scale", half) + (x.like(1).op("scale", half) - 0.5)) * 2)
 
 
-def log(x: Vec) -> Vec:
-    """k ln(2) + log(m) for x = m 2**k with m in [3/4, 3/2), by the series of atanh in s = (m - 1)/(m + 1)."""
-    m = x.op("mantissa", data=0b1011)  # NaN for negative x
+def _parts(x: Vec) -> tuple[Vec, Vec]:
+    """k and m with x = m 2**k and m in [3/4, 3/2), NaN for negative x."""
+    m = x.op("mantissa", data=0b1011)
     k = x.op("exponent")
-    k = select(m < 1, k + 1, k)
+    return select(m < 1, k + 1, k), m
+
+
+def log(x: Vec) -> Vec:
+    """k ln(2) + log(m), by the series of atanh in s = (m - 1)/(m + 1)."""
+    k, m = _parts(x)
     f = m - 1
     s = f / (f + 2)
     z = s * s
@@ -147,9 +152,7 @@ def log(x: Vec) -> Vec:
 def power(x: Vec, y: Vec) -> Vec:
     """x**y. The logarithm is carried in two parts, so that large exponents lose nothing. A negative x takes its sign from y, which must be whole then."""
     a = absolute(x)
-    m = a.op("mantissa", data=0b1011)
-    k = a.op("exponent")
-    k = select(m < 1, k + 1, k)
+    k, m = _parts(a)
     f = m - 1
     d = f + 2
     s = f / d
@@ -169,6 +172,17 @@ def power(x: Vec, y: Vec) -> Vec:
     value = select(a == 0, select(y < 0, value.like(math.inf), value.like(0.0)), value)
     value = select((a == 1) | (y == 0), 1.0, value)
     return select((x < 0) & (y % 2 == 1), -value, value)
+
+
+def power_of_single(x: Vec, y: Vec | float) -> Vec:
+    """x**y in double precision, as exactly as single precision can tell, for positive x, and 0 or infinity; otherwise NaN."""
+    k, m = _parts(x)
+    f = m - 1
+    s = f / (f + 2)
+    exponent = (k + s * horner(s * s, [2 / n * math.log2(math.e) for n in range(11, 0, -2)])) * y
+    exponent = clamp(exponent, -1100.0, 1100.0)
+    whole = exponent.op("round", data=_NEAREST)
+    return horner(exponent - whole, [math.log(2) ** n * _FACTORIALS[n] for n in range(7, -1, -1)]).op("scale", whole)
 
 
 def log1p(x: Vec) -> Vec:
