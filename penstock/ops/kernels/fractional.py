@@ -10,7 +10,7 @@ import itertools
 import math
 import os
 from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -52,15 +52,19 @@ def borders(size: int, out: int, draw: Draw, pseudo_random: bool) -> np.ndarray:
     return np.array((_pseudo_random if pseudo_random else _even_but_one)(size, out, draw), np.int64)
 
 
-def _draw(deterministic: bool, seed: int, seed2: int, state: Any) -> Draw:
-    """The same borders in every step if `deterministic`."""
+def _seeds(deterministic: bool, seed: int, seed2: int, state: Any) -> tuple[int, int] | None:
+    """What the borders follow from, the same in every step, if `deterministic`."""
     if not deterministic:
         if seed or seed2:
             raise InvalidArgumentError("Both seed and seed2 should be 0 if deterministic is false.")
-        return _unpredictable
-    if not seed and not seed2:  # random ones, but the same for this node
-        seed, seed2 = state.__dict__.setdefault("seeds", tuple(np.random.SeedSequence().generate_state(2).tolist()))
-    gen = PhiloxState(seed, seed2)
+        return None
+    if seed or seed2:
+        return seed, seed2
+    return state.__dict__.setdefault("seeds", tuple(np.random.SeedSequence().generate_state(2).tolist()))  # random ones, but the same for this node
+
+
+def _seeded(seeds: tuple[int, int]) -> Draw:
+    gen = PhiloxState(*seeds)
     return lambda words: gen.reserve_words(words).words(words).tolist()
 
 
@@ -106,7 +110,21 @@ class _Regions:
             yield (slice(None), *np.ix_(*having)), (slice(None), *np.ix_(*at))
 
 
-def _pool(x: Any, pooling_ratio: Sequence[float], pseudo_random: bool, overlapping: bool, draw: Draw) -> tuple[np.ndarray, np.ndarray, _Regions, tuple[int, ...]]:
+_Drawn = tuple[np.ndarray, np.ndarray, _Regions]
+
+
+def _drawn(sizes: tuple[int, int], out: tuple[int, int], pseudo_random: bool, overlapping: bool, draw: Draw) -> _Drawn:
+    """Borders of rows and columns, and the regions between them."""
+    rows, columns = (borders(size, count, draw, pseudo_random) for size, count in zip(sizes, out, strict=True))
+    return rows, columns, _Regions(rows, columns, (0, *sizes, 0), overlapping)
+
+
+@lru_cache(64)
+def _drawn_with(seeds: tuple[int, int], sizes: tuple[int, int], out: tuple[int, int], pseudo_random: bool, overlapping: bool) -> _Drawn:
+    return _drawn(sizes, out, pseudo_random, overlapping, _seeded(seeds))
+
+
+def _pool(x: Any, pooling_ratio: Sequence[float], pseudo_random: bool, overlapping: bool, seeds: tuple[int, int] | None) -> tuple[np.ndarray, np.ndarray, _Regions, tuple[int, ...]]:
     """Borders of rows and columns, the regions between them, and the shape of the result."""
     if x.ndim != 4:
         raise InvalidArgumentError("tensor_in must be 4-dimensional")
@@ -118,8 +136,13 @@ def _pool(x: Any, pooling_ratio: Sequence[float], pseudo_random: bool, overlappi
     if pooling_ratio[0] != 1 or pooling_ratio[3] != 1:
         raise UnimplementedError("Fractional pooling is not yet supported on the batch nor channel dimension.")
     out = [math.floor(size / ratio) for size, ratio in zip(x.shape, pooling_ratio, strict=True)]
-    rows, columns = (borders(x.shape[axis], out[axis], draw, pseudo_random) for axis in (1, 2))
-    return rows, columns, _Regions(rows, columns, x.shape, overlapping), (x.shape[0], out[1], out[2], x.shape[3])
+    sizes, counts = x.shape[1:3], (out[1], out[2])
+    if seeds is None:
+        rows, columns, regions = _drawn(sizes, counts, pseudo_random, overlapping, _unpredictable)
+    else:
+        rows, columns, regions = _drawn_with(seeds, sizes, counts, pseudo_random, overlapping)
+        rows, columns = rows.copy(), columns.copy()
+    return rows, columns, regions, (x.shape[0], *counts, x.shape[3])
 
 
 def _number(ratio: float) -> str:
@@ -128,8 +151,8 @@ def _number(ratio: float) -> str:
 
 def fractional_max_pool(value, *, pooling_ratio, pseudo_random, overlapping, deterministic, seed, seed2, state):
     """FractionalMaxPool: the largest value of each region, and the borders of rows and columns."""
-    draw = _draw(deterministic, seed, seed2, state)
-    rows, columns, regions, shape = _pool(value, pooling_ratio, pseudo_random, overlapping, draw)
+    seeds = _seeds(deterministic, seed, seed2, state)
+    rows, columns, regions, shape = _pool(value, pooling_ratio, pseudo_random, overlapping, seeds)
     if native_regions.can_fold(value.dtype):
         return [native_regions.fold("max", np.ascontiguousarray(value), *regions.axes, lowest(value.dtype)), rows, columns]
     y = np.full(shape, lowest(value.dtype), value.dtype)
@@ -140,8 +163,8 @@ def fractional_max_pool(value, *, pooling_ratio, pseudo_random, overlapping, det
 
 def fractional_avg_pool(value, *, pooling_ratio, pseudo_random, overlapping, deterministic, seed, seed2, state):
     """FractionalAvgPool: the mean of each region, and the borders of rows and columns; for integers rounded towards zero."""
-    draw = _draw(deterministic, seed, seed2, state)
-    rows, columns, regions, shape = _pool(value, pooling_ratio, pseudo_random, overlapping, draw)
+    seeds = _seeds(deterministic, seed, seed2, state)
+    rows, columns, regions, shape = _pool(value, pooling_ratio, pseudo_random, overlapping, seeds)
     if native_regions.can_fold(value.dtype):
         divisors = regions.counts[..., 0] if value.dtype.kind == "f" else None
         y = native_regions.fold("add", np.ascontiguousarray(value), *regions.axes, 0, divisors)
