@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from penstock.ops import native
-from penstock.ops.native import compiler, sweeps
+from penstock.ops.native import calls, choosing, compiler, sweeps
 from penstock.ops.native.sweeps import FLAT, FULL, ROWS, Formula
 
 pytestmark = pytest.mark.skipif(not native.available(), reason="no machine code here")
@@ -93,3 +93,28 @@ def test_masks_are_for_the_last_elements_only():
     trace.add("output", [value + 1.0], "none", (1, "f32", 0))
     Code(trace, 16, [64, 64]).write()
     assert written == [0, compiler._ACTIVE]
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+@pytest.mark.parametrize("single", ["", "yes", "no"])
+def test_choices(kind, single):
+    for n in SIZES:
+        condition = Guarded(np.arange(n) % 3 == 0)
+        yes, no = (Guarded(np.arange(1 if single == name else n).astype(kind) + start) for name, start in (("yes", 100), ("no", 500)))
+        out = Guarded(np.zeros(n, kind))
+        choosing.choose(condition.array, yes.array, no.array, out.array)
+        want, got = np.where(condition.array, yes.array, no.array), out.array.copy()
+        for guarded in (condition, yes, no, out):
+            guarded.release()
+        np.testing.assert_array_equal(got, want)
+
+
+def test_rows_that_are_copied():
+    copy = ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * 6)(calls.copy_rows())
+    for words in SIZES:
+        source, target = Guarded(np.arange(3 * words, dtype=np.int32)), Guarded(np.full(2 * words + words, -1, np.int32))
+        copy(target.address, 8 * words, source.address + 4 * words, 4 * words, 2, words)
+        got, want = target.array.reshape(3, words).copy(), source.array.reshape(3, words).copy()
+        source.release(), target.release()
+        np.testing.assert_array_equal(got[::2], want[1:])
+        assert (got[1] == -1).all()

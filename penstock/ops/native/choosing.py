@@ -55,14 +55,16 @@ def _loop(size: int, is_one_yes: bool, is_one_no: bool) -> Any:
             a.vector(f"broadcast.{type}", register, Mem(pointer))
 
     def some(mask: int) -> None:
+        """The flags of eight numbers are half of the shortest vector; numbers have a mask only if they are the last ones, as a store with one reads what it writes over."""
+        last: dict[str, Any] = {"mask": mask} if mask == _REST else {}
         a.vector("load.u8", _FLAGS, Mem(flags), mask=mask, zero=True, length=asm.QUARTER)
         a.vector("test.u8", _CHOSEN, _FLAGS, _FLAGS, length=asm.QUARTER)
         if is_one_no:
             a.vector(f"load.{type}", _RESULT, _NO)
         else:
-            a.vector(f"load.{type}", _RESULT, Mem(no, index=at), mask=mask, zero=True)
+            a.vector(f"load.{type}", _RESULT, Mem(no, index=at), **last, zero=bool(last))
         a.vector(f"load.{type}", _RESULT, _YES if is_one_yes else Mem(yes, index=at), mask=_CHOSEN)
-        a.vector(f"store.{type}", _RESULT, Mem(out, index=at), mask=mask)
+        a.vector(f"store.{type}", _RESULT, Mem(out, index=at), **last)
 
     turn, rest, end = range(3)
     a.label(turn)
