@@ -17,7 +17,6 @@ from penstock.ops.kernels.numeric import column_sums, narrow, widen
 from penstock.ops.kernels.window import Slide, layout, show
 from penstock.ops.native import channels
 from penstock.ops.native.maths import power_of_single
-from penstock.ops.native.vectors import Vec
 
 
 class _Channels:
@@ -235,8 +234,8 @@ def _norm(sums: Any, bias: float, alpha: float) -> Any:
     return sums * sums.dtype.type(alpha) + sums.dtype.type(bias)
 
 
-def _power(norm: Any, exponent: float) -> Any:
-    """Powers of quarters are made of roots."""
+def _power(norm: Any, exponent: float, is_traced: bool = False) -> Any:
+    """Powers of quarters are made of roots. `is_traced`: of a vector of a loop, for singles."""
     if exponent == -1.0:
         return 1 / norm
     if exponent == -0.5:
@@ -244,7 +243,7 @@ def _power(norm: Any, exponent: float) -> Any:
     if exponent == -0.75:
         root = np.sqrt(norm)
         return 1 / (root * np.sqrt(root))
-    if isinstance(norm, Vec) and exponent % 1:
+    if is_traced and exponent % 1:
         return power_of_single(norm, exponent)
     return np.power(norm, norm.dtype.type(exponent))
 
@@ -256,12 +255,12 @@ def _in_type(beta: float) -> str:
 
 @functools.lru_cache(64)
 def _native_response(bias: float, alpha: float, beta: float) -> native.Loop:
-    return native.Loop(lambda x, sums: x * _power(_norm(sums, bias, alpha), -beta), _in_type(beta))
+    return native.Loop(lambda x, sums: x * _power(_norm(sums, bias, alpha), -beta, is_traced=True), _in_type(beta))
 
 
 @functools.lru_cache(64)
 def _native_gradient(bias: float, alpha: float, beta: float) -> native.Loop:
-    return native.Loop(lambda dy, x, sums, shared: dy * _power(_norm(sums, bias, alpha), -beta) + shared * x * (-2 * alpha * beta), _in_type(beta))
+    return native.Loop(lambda dy, x, sums, shared: dy * _power(_norm(sums, bias, alpha), -beta, is_traced=True) + shared * x * (-2 * alpha * beta), _in_type(beta))
 
 
 def lrn_grad(input_grads, input_image, output_image, *, depth_radius, bias, alpha, beta):
