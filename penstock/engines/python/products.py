@@ -181,6 +181,8 @@ class Runner:
     batch of them.
     """
 
+    sides: Any
+
     def __init__(self, group: Products) -> None:
         op: Operation = group.nodes[0].op
         keep_freed_memory()
