@@ -116,16 +116,32 @@ op("Log(x: T) -> (y: T) [T: type in FLOATS|COMPLEX]",
    grad=lambda g, op, dy: g.Mul(dy, g.Reciprocal(conj(g, op.x))),
    samples=[*POSITIVE, EDGES])  # fmt: skip
 
+
+
+def log1p(x: Any) -> Any:
+    """log(1 + x). NumPy's own for complex numbers forgets what is small."""
+    if x.dtype.kind != "c":
+        return np.log1p(x)
+    a, b = np.real(x), np.imag(x)
+    near = np.log1p(a * (2 + a) + b * b) / 2 + 1j * np.arctan2(b, 1 + a)
+    return np.where(np.abs(x) < 0.5, near, np.log(1 + x)).astype(x.dtype)
+
+
 op("Log1p(x: T) -> (y: T) [T: type in FLOATS|COMPLEX]",
-   shape=same_as("x"), numpy=np.log1p,
+   shape=same_as("x"), numpy=log1p,
    grad=lambda g, op, dy: g.Mul(dy, g.Reciprocal(g.AddV2(conj(g, op.x), 1))),
-   samples=[*POSITIVE, EDGES, dict(x=uniform(3, lo=-1e-4, hi=1e-4))])  # fmt: skip
+   samples=[*POSITIVE, EDGES, dict(x=uniform(3, lo=-1e-4, hi=1e-4)), dict(x=arr([1e-5 + 1e-5j, 2 + 1j, -0.25j, -3 + 0.5j], dtype=np.complex64)),
+            dict(x=arr([1e-12 + 1e-12j, 1e-20 - 3e-9j], dtype=np.complex128))])  # fmt: skip
 
 
 def sigmoid(x: Any) -> Any:
     """1 / (1 + exp(-x)), with one temporary array."""
     if x.dtype in NARROW:
         return narrow(sigmoid(widen(x)), x.dtype)
+    if x.dtype.kind == "c":  # an infinite exponential has no reciprocal here
+        falls = np.real(x) < 0
+        y = np.exp(np.where(falls, x, -x))
+        return np.where(falls, y, x.dtype.type(1)) / (y + x.dtype.type(1))
     y = np.exp(np.negative(x))
     if y.__class__ is not np.ndarray:
         return np.reciprocal(y + x.dtype.type(1))
@@ -136,7 +152,7 @@ def sigmoid(x: Any) -> Any:
 op("Sigmoid(x: T) -> (y: T) [T: type in FLOATS|COMPLEX]",
    shape=same_as("x"), numpy=sigmoid,
    grad=lambda g, op, dy: g.SigmoidGrad(conj(g, op.y), dy),
-   samples=[*PLAIN, EDGES])  # fmt: skip
+   samples=[*PLAIN, EDGES, dict(x=arr([-100 + 1j, 3 - 2j, 100 - 3j, -0.5j], dtype=np.complex64))])  # fmt: skip
 
 # -- trigonometry -----------------------------------------------------------------------------------------------------
 

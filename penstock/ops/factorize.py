@@ -381,5 +381,8 @@ def exponential_kernel(x: Any) -> Any:
 op(f"MatrixSquareRoot(input: T) -> (output: T) [T: type in {_TYPES}]",
    shape=square_shape, numpy=square_root_kernel, grad=square_root_grad, expensive=True, samples=[dict(input=arr([[4.0, 1.0], [1.0, 3.0]], dtype=t)) for t in (np.float32, np.float64)])
 op("MatrixLogarithm(input: T) -> (output: T) [T: type in {complex64, complex128}]",
-   shape=square_shape, numpy=logarithm_kernel, expensive=True, samples=[dict(input=arr([[4.0, 1.0], [1.0, 3.0]], dtype=t)) for t in (np.complex64, np.complex128)])
+   shape=square_shape, numpy=logarithm_kernel, expensive=True,
+   samples=[*(dict(input=arr([[4.0, 1.0], [1.0, 3.0]], dtype=t)) for t in (np.complex64, np.complex128)),
+            *(dict(input=arr(x, dtype=np.complex128))  # without enough eigenvectors, or nearly so; with negative eigenvalues
+              for x in ([[2, 1], [0, 2]], [[4, 1, 0], [0, 4, 1], [0, 0, 4]], [[-2, 1], [0, -2]], [[2, 1], [0, 2 + 1e-9]], [[1, 2], [3, 4]], [[2, 1j], [0, 1e4]]))])
 op(f"MatrixExponential(input: T) -> (output: T) [T: type in {_TYPES}] deprecated@27", shape=square_shape, numpy=exponential_kernel, expensive=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -226,7 +227,7 @@ def gather_nd_kernel(params: Any, indices: Any, *, bad_indices_policy: bytes, no
     if depth > params.ndim:
         raise InvalidArgumentError(f"index innermost dimension length must be <= params rank; saw: {depth} vs. {params.ndim}")
     shape = indices.shape[:-1] + params.shape[depth:]
-    if params.size == 0 and indices.size:
+    if params.size == 0 and math.prod(indices.shape[:-1]):
         raise InvalidArgumentError(f"Requested more than 0 entries, but params is empty.  Params shape: {format_dims(params.shape)}")
     try:
         rows, good = nd_rows(params.shape, indices, bad_indices_policy, "param shape")
@@ -273,6 +274,7 @@ op("GatherNd(params: Tparams, indices: Tindices) -> (output: Tparams)"
    ],
    errors=[
        (dict(params=[[1.0, 2.0]], indices=[[0, 5]]), InvalidArgumentError, "indices\\[0\\] = \\[0, 5\\] does not index into param shape \\[1,2\\]"),
+       (dict(params=empty(0, 2), indices=np.zeros((3, 0), np.int32)), InvalidArgumentError, "Requested more than 0 entries, but params is empty"),
    ])  # fmt: skip
 
 # -- Scatter ----------------------------------------------------------------------------------------------------------

@@ -171,7 +171,7 @@ def relu6(x: Any) -> Any:
 
 def leaky_relu(x: Any, *, alpha: float) -> Any:
     wide = widen(x)
-    slope = wide.dtype.type(alpha)
+    slope = wide.dtype.type(np.float32(alpha))
     if 0 < slope <= 1:  # a choice by signs that nobody can foresee takes six times as long; with 0, infinity would become NaN
         return narrow(np.maximum(wide, wide * slope), x.dtype)
     return narrow(np.where(wide > 0, wide, wide * slope), x.dtype)
@@ -214,7 +214,7 @@ def relu6_grad(gradients: Any, x: Any) -> Any:
 def leaky_relu_grad(gradients: Any, x: Any, *, alpha: float, node: Any) -> Any:
     check_same_shape(node, gradients, x)
     dy, wide = widen(gradients), widen(x)
-    slope = dy.dtype.type(alpha)
+    slope = dy.dtype.type(np.float32(alpha))
     if 0 <= slope <= 1:  # times 1 or the slope
         return narrow(dy * np.maximum(wide > 0, slope), gradients.dtype)
     return narrow(np.where(wide > 0, dy, dy * slope), gradients.dtype)
@@ -265,7 +265,8 @@ op("Relu6Grad(gradients: T, features: T) -> (backprops: T) [T: type in REALS]",
 op("LeakyRelu(features: T) -> (activations: T) [alpha: float = 0.200000003; T: type in FLOATS = float]",
    shape=same_as("features"), numpy=leaky_relu,
    grad=lambda g, op, dy: g.LeakyReluGrad(dy, op.features, alpha=op.attr("alpha")),
-   samples=[*FEATURES, FEATURE_EDGES, dict(features=normal(5), alpha=1.5), dict(features=normal(5), alpha=-0.5)])  # fmt: skip
+   samples=[*FEATURES, FEATURE_EDGES, dict(features=normal(5), alpha=1.5), dict(features=normal(5), alpha=-0.5),
+            dict(features=arr([-1.0, 2.0]))])  # fmt: skip
 
 op("LeakyReluGrad(gradients: T, features: T) -> (backprops: T) [alpha: float = 0.200000003; T: type in FLOATS = float]",
    shape=merge_same, numpy=leaky_relu_grad,

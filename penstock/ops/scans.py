@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from penstock.errors import InvalidArgumentError
@@ -197,17 +198,24 @@ op(f"CumulativeLogsumexp(x: T, axis: Tidx) -> (out: T) [{FLAGS}; T: type in FLOA
 # -- sequences --------------------------------------------------------------------------------------------------------
 
 
+_MOST = np.iinfo(np.int64).max
+
+
 def range_size(start: Any, limit: Any, delta: Any) -> int:
-    """How many numbers a Range has; InvalidArgumentError in TF's words if it has no end."""
+    """How many numbers a Range has, counted in their own type; InvalidArgumentError in TF's words if it has no end."""
     if delta == 0:
         raise InvalidArgumentError("Requires delta != 0: 0")
     if delta > 0 and not start <= limit:
-        raise InvalidArgumentError(f"Requires start <= limit when delta > 0: {start:g}/{limit:g}")
+        raise InvalidArgumentError(f"Requires start <= limit when delta > 0: {float(start):g}/{float(limit):g}")
     if delta < 0 and not start >= limit:
-        raise InvalidArgumentError(f"Requires start >= limit when delta < 0: {start:g}/{limit:g}")
+        raise InvalidArgumentError(f"Requires start >= limit when delta < 0: {float(start):g}/{float(limit):g}")
     if isinstance(delta, int):
         return (abs(limit - start) + abs(delta) - 1) // abs(delta)
-    return math.ceil(abs((limit - start) / delta))
+    with np.errstate(all="ignore"):
+        size = float(abs((limit - start) / delta))
+    if not size <= _MOST:
+        raise InvalidArgumentError(f"Requires ((limit - start) / delta) <= {_MOST}")
+    return math.ceil(size)
 
 
 def range_kernel(start: Any, limit: Any, delta: Any) -> Any:
@@ -221,7 +229,7 @@ def range_kernel(start: Any, limit: Any, delta: Any) -> Any:
         found = ramp(start, delta, size)
         return np.arange(a, a + size * step, step, dtype=dtype) if found is None else found
     wide = np.float64 if dtype == np.float64 else np.float32
-    size = range_size(float(start), float(limit), float(delta))
+    size = range_size(start[()], limit[()], delta[()])
     return _evenly_spaced(wide(start), wide(delta), size).astype(dtype, copy=False)
 
 
@@ -237,9 +245,9 @@ def range_shape(c: Any) -> Dims:
     values = [c.const(i) for i in range(3)]
     if any(v is None for v in values):
         return (None,)
-    kind = int if values[0].dtype.kind in "iu" else float
+    is_whole = values[0].dtype.kind in "iu"
     try:
-        return (range_size(*(kind(v) for v in values)),)
+        return (range_size(*(int(v) if is_whole else v[()] for v in values)),)
     except InvalidArgumentError as error:
         raise ValueError(error.message.removesuffix(": 0") if "delta !=" in error.message else error.message) from None
 
@@ -250,7 +258,9 @@ op("Range(start: Tidx, limit: Tidx, delta: Tidx) -> (output: Tidx)"
    samples=[dict(start=arr(0), limit=arr(5), delta=arr(1)), dict(start=arr(1), limit=arr(10), delta=arr(3)), dict(start=arr(3), limit=arr(3), delta=arr(1)),
             dict(start=arr(0.1, dtype=np.float32), limit=arr(10, dtype=np.float32), delta=arr(0.7, dtype=np.float32)),
             dict(start=arr(5, dtype=np.int32), limit=arr(-4, dtype=np.int32), delta=arr(-2, dtype=np.int32)),
-            dict(start=arr(0, dtype=np.float64), limit=arr(1, dtype=np.float64), delta=arr(0.1, dtype=np.float64))],
+            dict(start=arr(0, dtype=np.float64), limit=arr(1, dtype=np.float64), delta=arr(0.1, dtype=np.float64)),
+            *(dict(start=arr(0, dtype=t), limit=arr(limit, dtype=t), delta=arr(delta, dtype=t))
+              for t in (np.float32, np.float16, ml_dtypes.bfloat16, np.float64) for limit, delta in ((0.3, 0.1), (0.6, 0.1), (1.2, 0.4), (1.1, 0.1)))],
    errors=[(dict(start=arr(0), limit=arr(5), delta=arr(0)), InvalidArgumentError, "Requires delta != 0"),
            (dict(start=arr(5, dtype=np.int32), limit=arr(0, dtype=np.int32), delta=arr(1, dtype=np.int32)), InvalidArgumentError, "Requires start <= limit when delta > 0: 5/0"),
            (dict(start=arr(0, dtype=np.int32), limit=arr(5, dtype=np.int32), delta=arr(-1, dtype=np.int32)), InvalidArgumentError, "Requires start >= limit when delta < 0: 0/5")])  # fmt: skip

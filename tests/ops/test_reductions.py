@@ -141,6 +141,17 @@ def test_segments():
         run(tf.segment_sum(data, tf.constant([1, 0, 1])))
 
 
+def test_ids_of_long_segments_that_are_not_in_order():
+    """Where the last of them belongs behind all: more are shared out among threads than here."""
+    ids = np.zeros(1 << 15, np.int32)
+    ids[1 << 13] = 100
+    x, place = tf.placeholder(tf.float32, [None, 128]), tf.placeholder(tf.int32, [None])
+    with tf.Session() as sess:
+        for segment in (tf.segment_sum, tf.segment_max, tf.segment_mean):
+            with pytest.raises(tf.errors.InvalidArgumentError, match="segment ids are not increasing"):
+                sess.run(segment(x, place), {x: np.ones((1 << 15, 128), np.float32), place: ids})
+
+
 def test_segment_prod_gradient_with_zeros():
     x = tf.constant([2.0, 0.0, 3.0, 0.0, 0.0])
     slope = tf.gradients(tf.segment_prod(x, [0, 0, 0, 1, 1]), x)[0]

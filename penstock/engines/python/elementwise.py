@@ -134,14 +134,14 @@ def _relu6_grad(op: Operation, dtype: np.dtype) -> list[Step]:
 
 
 def _leaky_relu(op: Operation, dtype: np.dtype) -> list[Step] | None:
-    slope = dtype.type(op.attrs["alpha"])
+    slope = dtype.type(np.float32(op.attrs["alpha"]))
     if not 0 < slope <= 1:
         return None
     return [Step(np.multiply, (op.inputs[0], slope), dtype), Step(np.maximum, (op.inputs[0], 0), dtype)]
 
 
 def _leaky_relu_grad(op: Operation, dtype: np.dtype) -> list[Step] | None:
-    slope = dtype.type(op.attrs["alpha"])
+    slope = dtype.type(np.float32(op.attrs["alpha"]))
     if not 0 <= slope <= 1:
         return None
     return [

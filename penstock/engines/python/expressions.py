@@ -40,7 +40,8 @@ _FLOAT_UFUNCS = {
     "RealDiv": np.true_divide,
     "Div": np.true_divide,
     "Pow": np.power,
-}  # kernels that differ for whole numbers only
+    "Log1p": np.log1p,
+}  # kernels that differ for whole or complex numbers only
 _NUMBERS = (np.float32, np.float64, np.int32, np.int64)
 _FLOATS = (np.float32, np.float64)
 _REDUCTIONS = {"Sum": np.add, "Mean": np.add, "Prod": np.multiply, "Max": np.maximum, "Min": np.minimum}

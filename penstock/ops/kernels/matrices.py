@@ -213,12 +213,45 @@ def _cholesky_solve(gram: Array, b: Array) -> Array:
 def logarithm(x: Array) -> Array:
     """The principal logarithm of complex matrices, V log(lambda) V^-1: by real eigenvalues where they are Hermitian and have positive ones."""
     wide = x.astype(np.complex128)
+    finite = np.isfinite(x).all(axis=(-2, -1), keepdims=True)
+    if not finite.all():
+        return np.where(finite, logarithm(np.where(finite, x, np.eye(x.shape[-1], dtype=x.dtype))), np.nan).astype(x.dtype)
     if (x == adjoint(x)).all():
         values, vectors = lapack.eigh(wide if np.imag(wide).any() else np.ascontiguousarray(np.real(wide)))
         if values.min() > 0:
             return np.matmul(vectors * np.log(values)[..., None, :], adjoint(vectors)).astype(x.dtype)
     values, vectors = lapack.eig(wide)
-    return np.matmul(vectors * np.log(values)[..., None, :], lapack.inv(vectors)).astype(x.dtype)
+    defective = ~(np.linalg.cond(vectors) < DEFECTIVE)
+    logarithms = np.log(values)
+    if not defective.any():
+        return np.matmul(vectors * logarithms[..., None, :], lapack.inv(vectors)).astype(x.dtype)
+    result = np.empty(wide.shape, np.complex128)
+    for place in np.ndindex(wide.shape[:-2]):
+        found = _logarithm_by_roots(wide[place], values[place]) if defective[place] else None
+        result[place] = np.matmul(vectors[place] * logarithms[place], np.linalg.pinv(vectors[place])) if found is None else found
+    return result.astype(x.dtype)
+
+
+DEFECTIVE = 1e6
+"""The condition of eigenvectors that tell less than half of a logarithm's digits."""
+
+
+def _logarithm_by_roots(x: Array, values: Array) -> Array | None:
+    """The logarithm of one matrix that has too few eigenvectors: that of a root near one, by Gauss's formula for the integral of (x - 1) / (1 + t (x - 1)), times the root's degree.
+
+    Roots want no eigenvalue to be negative: if one is, all are turned by a right angle before and back after. None where that does not help, and for singular matrices."""
+    angles = np.angle(values)
+    is_negative = np.pi - np.abs(angles) < 1e-6
+    turn = np.pi / 2 if is_negative.any() else 0.0
+    if not values.all() or np.any(np.where(is_negative, np.pi, angles) - turn < 1e-6 - np.pi):
+        return None
+    one, degree = np.eye(len(x)), 1
+    x = x * np.exp(-1j * turn)
+    while np.max(np.abs(x - one)) > 0.1 and degree < 1 << 50:
+        x, degree = square_root(x), 2 * degree
+    nodes, weights = np.polynomial.legendre.leggauss(8)
+    rest = x - one
+    return degree * sum(w / 2 * np.linalg.solve(one + (t + 1) / 2 * rest, rest) for t, w in zip(nodes, weights)) + 1j * turn * one
 
 
 @lapack.on_one_thread

@@ -76,8 +76,10 @@ def reduce_groups(ufunc: Any, data: np.ndarray, ids: np.ndarray, count: int, gap
     if pieces < 2:
         return None if run(0, n, 0, count) else out
     cuts = [0, *np.searchsorted(ids, ids[[n * i // pieces for i in range(1, pieces)]]).tolist(), n]
+    if sorted(cuts) != cuts or cuts[-2] == n:  # they are not in order
+        return None
     firsts = [0, *ids[cuts[1:-1]].tolist(), count]
-    if sorted(cuts) != cuts or sorted(firsts) != firsts or firsts[1] < 0 or firsts[-2] > count:
+    if sorted(firsts) != firsts or firsts[1] < 0 or firsts[-2] > count:
         return None
     failed = []
 

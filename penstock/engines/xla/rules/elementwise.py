@@ -266,7 +266,7 @@ def relu6(x: Any) -> Any:
 @rule("LeakyRelu")
 @wide
 def leaky_relu(x: Any, *, alpha: float) -> Any:
-    return jnp.where(x > 0, x, x * const(alpha, x))
+    return jnp.where(x > 0, x, x * const(np.float32(alpha), x))
 
 
 @rule("Elu")
@@ -316,7 +316,7 @@ def relu6_grad(gradients: Any, x: Any) -> Any:
 @wide
 def leaky_relu_grad(gradients: Any, x: Any, *, alpha: float) -> Any:
     need(x.shape == gradients.shape, "different shapes")
-    return jnp.where(x > 0, gradients, gradients * const(alpha, x))
+    return jnp.where(x > 0, gradients, gradients * const(np.float32(alpha), x))
 
 
 @rule("EluGrad")
