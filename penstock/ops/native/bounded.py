@@ -39,7 +39,7 @@ def take(stream: np.ndarray, bounds: np.ndarray, out: np.ndarray) -> tuple[int, 
 @cache
 def _take(type: str) -> Any:
     """f(rows, bounds, stream, its end, results, (bytes of a row, where the stream was when the last full row ended)): how many rows are left."""
-    from penstock.ops.native.compiler import into_memory
+    from penstock.ops.native.executable import into_memory
 
     a = Assembler()
     row, block, out = range(3)

@@ -162,6 +162,6 @@ def less_label(size: int) -> int:
 
 
 def _placed(a: Assembler) -> int:
-    from penstock.ops.native.compiler import into_memory
+    from penstock.ops.native.executable import into_memory
 
     return into_memory(a.finish())

@@ -93,6 +93,6 @@ def _loop(type: str, n: int) -> Any:
     a.set_number(RAX, 0)
     a.label(failed)  # where RAX has the lanes' bits
     a.raw(0xC5, 0xF8, 0x77, 0xC3)  # vzeroupper; ret
-    from penstock.ops.native.compiler import into_memory
+    from penstock.ops.native.executable import into_memory
 
     return ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)(into_memory(a.finish()))

@@ -43,7 +43,7 @@ def choose(condition: np.ndarray, yes: np.ndarray, no: np.ndarray, out: np.ndarr
 @cache
 def _loop(size: int, is_one_yes: bool, is_one_no: bool) -> Any:
     """f(n, condition, yes, no, out)."""
-    from penstock.ops.native.compiler import into_memory
+    from penstock.ops.native.executable import into_memory
 
     a, type, lanes = Assembler(), _TYPES[size], 64 // size
     n, flags, yes, no, out, at = RDI, RSI, RDX, RCX, R8, R9
@@ -109,7 +109,7 @@ def _picked(values: np.ndarray, numbers: np.ndarray, number: int) -> np.ndarray:
 @cache
 def _picks(size: int) -> Any:
     """f(n, numbers, values, out, number): how many there are."""
-    from penstock.ops.native.compiler import into_memory
+    from penstock.ops.native.executable import into_memory
 
     a, type, lanes = Assembler(), f"f{8 * size}", 64 // size
     n, numbers, values, out, number = RDI, RSI, RDX, RCX, R8

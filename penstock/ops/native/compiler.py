@@ -11,8 +11,6 @@ in registers of its own if there are enough and nothing branches within.
 
 from __future__ import annotations
 
-import ctypes
-import mmap
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -21,6 +19,7 @@ import numpy as np
 
 from penstock.ops.native import assembler as asm
 from penstock.ops.native.assembler import FULL, HALF, QUARTER, RAX, RDI, RSP, Assembler, Mem
+from penstock.ops.native.executable import function_at, into_memory
 from penstock.ops.native.vectors import Node, Trace
 
 _POINTERS = (asm.RSI, asm.RDX, asm.RCX, asm.R8, asm.R9)
@@ -594,26 +593,6 @@ def _needed(nodes: Sequence[Node]) -> list[Node]:
     return kept[::-1]
 
 
-# -- memory that may be run -------------------------------------------------------------------------------------------------------
-
-_PROT_READ_EXECUTE = 5
-
-
-def into_memory(code: bytes) -> int:
-    """The address of `code`, which can be called and no longer be written. Stays for good."""
-    area = mmap.mmap(-1, len(code))
-    area.write(code)
-    address = ctypes.addressof(ctypes.c_char.from_buffer(area))
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.mprotect(ctypes.c_void_p(address), ctypes.c_size_t(len(code)), _PROT_READ_EXECUTE):
-        raise OSError(ctypes.get_errno(), "memory cannot be made executable")
-    _areas.append(area)
-    return address
-
-
-_areas: list[Any] = []
-
-
 def compile_loop(
     formula: Callable[..., Any], inputs: Sequence[str], outputs: Sequence[str], compute: str, fuse: bool = True
 ) -> tuple[Any, float]:
@@ -635,7 +614,3 @@ def compile_loop(
     code = Code(trace, lanes, steps)
     turns = 20 if any(node.name == "loop" for node in code.nodes) else 1
     return function_at(into_memory(code.write()), len(steps)), len(code.nodes) * turns / lanes + len(steps) / 2
-
-
-def function_at(address: int, pointers: int) -> Any:
-    return ctypes.CFUNCTYPE(None, ctypes.c_int64, *[ctypes.c_void_p] * pointers)(address)

@@ -94,7 +94,7 @@ def _loop() -> Any:
     for register in reversed(_SAVED):
         a.raw(*((0x41,) if register > 7 else ()), 0x58 | register & 7)
     a.raw(0xC3)  # ret
-    from penstock.ops.native.compiler import into_memory
+    from penstock.ops.native.executable import into_memory
 
     return ctypes.CFUNCTYPE(None, ctypes.c_int64, ctypes.c_void_p)(into_memory(a.finish()))
 

@@ -122,7 +122,7 @@ def _loops(type: str, number_size: int) -> tuple[Any, Any]:
     a.with_number(5, RAX, 1)
     a.label(end)
     a.raw(0x41, 0x5E, 0x41, 0x5D, 0x41, 0x5C, 0x5D, 0x5B, 0xC5, 0xF8, 0x77, 0xC3)  # pop r14, r13, r12, rbp, rbx; vzeroupper; ret
-    from penstock.ops.native.compiler import into_memory
+    from penstock.ops.native.executable import into_memory
 
     address = into_memory(a.finish())
     kept, given = (kind(ctypes.c_int64, ctypes.c_char_p)(address) for kind in (ctypes.PYFUNCTYPE, ctypes.CFUNCTYPE))

@@ -182,7 +182,7 @@ def _loop(type: str) -> Any:
     for register in reversed(_SAVED):
         a.raw(*((0x41,) if register > 7 else ()), 0x58 | register & 7)
     a.raw(0xC5, 0xF8, 0x77, 0xC3)  # vzeroupper; ret
-    from penstock.ops.native.compiler import into_memory
+    from penstock.ops.native.executable import into_memory
 
     pointer, number = ctypes.c_void_p, ctypes.c_int64
     return ctypes.CFUNCTYPE(number, number, pointer, pointer, number, number, number)(into_memory(a.finish()))

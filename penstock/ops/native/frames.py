@@ -47,7 +47,7 @@ def code_of(a: Assembler) -> int:
 
 def placed(a: Assembler) -> int:
     """The address of some code, which returns at its end."""
-    from penstock.ops.native.compiler import into_memory
+    from penstock.ops.native.executable import into_memory
 
     a.raw(0xC5, 0xF8, 0x77, 0xC3)  # vzeroupper; ret
     return into_memory(a.finish())

@@ -115,7 +115,7 @@ def _loop(inserts: bool) -> Any:
     a.jump(number, asm.NOT_ZERO)
     a.move(RAX, count)
     a.raw(0x58 | RBP, 0x58 | RBX, 0xC3)  # pop; ret
-    from penstock.ops.native.compiler import into_memory
+    from penstock.ops.native.executable import into_memory
 
     pointer, integer = ctypes.c_void_p, ctypes.c_int64
     return ctypes.PYFUNCTYPE(integer, integer, pointer, pointer, integer, pointer, integer)(into_memory(a.finish()))

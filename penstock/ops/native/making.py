@@ -77,7 +77,7 @@ def _loop() -> Any:
     for register in reversed(_PUSHED):
         a.raw(*((0x41,) if register > 7 else ()), 0x58 | register & 7)
     a.raw(0xC3)  # ret
-    from penstock.ops.native.compiler import into_memory
+    from penstock.ops.native.executable import into_memory
 
     pointer, number = ctypes.c_void_p, ctypes.c_int64
     return ctypes.PYFUNCTYPE(None, number, *[pointer] * 5)(into_memory(a.finish()))
@@ -278,7 +278,7 @@ def _gathering() -> Any:
     a.with_number(5, RDI, 1)
     a.jump(top, asm.NOT_ZERO)
     a.raw(0xC3)  # ret
-    from penstock.ops.native.compiler import into_memory
+    from penstock.ops.native.executable import into_memory
 
     pointer, number = ctypes.c_void_p, ctypes.c_int64
     return ctypes.PYFUNCTYPE(None, number, *[pointer] * 3)(into_memory(a.finish()))

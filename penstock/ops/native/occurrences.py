@@ -83,7 +83,7 @@ def _loops() -> tuple[Any, Any]:
     a.scalar(asm.SUB, RAX, RAX)
     a.with_number(5, RAX, 1)
     a.jump(end)
-    from penstock.ops.native.compiler import into_memory
+    from penstock.ops.native.executable import into_memory
 
     address = into_memory(a.finish())
     number, pointer = ctypes.c_int64, ctypes.c_void_p

@@ -94,7 +94,7 @@ def _loop(type: str) -> Any:
     a.with_number(5, RDI, 1)
     a.jump(block, asm.NOT_ZERO)
     a.raw(0xC5, 0xF8, 0x77, 0xC3)  # vzeroupper; ret
-    from penstock.ops.native.compiler import into_memory
+    from penstock.ops.native.executable import into_memory
 
     pointer, number = ctypes.c_void_p, ctypes.c_int64
     return ctypes.CFUNCTYPE(None, number, pointer, pointer, pointer, number, number)(into_memory(a.finish()))

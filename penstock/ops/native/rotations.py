@@ -134,7 +134,7 @@ def _begun(type: str) -> Assembler:
 
 
 def _ended(a: Assembler) -> Any:
-    from penstock.ops.native.compiler import into_memory
+    from penstock.ops.native.executable import into_memory
 
     for register in reversed(_PUSHED):
         a.raw(*((0x41,) if register > 7 else ()), 0x58 | register & 7)

@@ -228,7 +228,7 @@ _MOVE_EXTENDED = 0x63
 
 def _function(a: Assembler, pointers: int = 3, numbers: int = 3) -> Any:
     """The first argument is a number, then come pointers and more numbers."""
-    from penstock.ops.native.compiler import into_memory
+    from penstock.ops.native.executable import into_memory
 
     a.scalar(asm.MOVE, RAX, RDI)
     a.raw(0xC5, 0xF8, 0x77, 0xC3)  # vzeroupper; ret

@@ -36,6 +36,6 @@ def _loop(size: int) -> Any:
     a.with_number(5, RDI, 1)
     a.jump(0, asm.NOT_ZERO)
     a.raw(0xC3)  # ret
-    from penstock.ops.native.compiler import function_at, into_memory
+    from penstock.ops.native.executable import function_at, into_memory
 
     return function_at(into_memory(a.finish()), 2)

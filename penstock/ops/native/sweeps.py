@@ -329,7 +329,7 @@ class Sweep:
     """A compiled formula."""
 
     def __init__(self, formula: Formula, plan: Plan, code: bytes, n_nodes: int) -> None:
-        from penstock.ops.native.compiler import into_memory
+        from penstock.ops.native.executable import into_memory
 
         self.function: Callable[[bytes], None] = ctypes.CFUNCTYPE(None, ctypes.c_char_p)(into_memory(code))
         in_the_end = formula.shape == FLAT and all(plan.level[v] == len(plan.phases) - 1 for v, _, _ in formula.outputs)

@@ -197,7 +197,7 @@ def _loop(inserts: bool) -> Any:
     for register in reversed(SAVED):
         a.raw(*((0x41,) if register > 7 else ()), 0x58 | register & 7)
     a.raw(0xC3)  # ret
-    from penstock.ops.native.compiler import into_memory
+    from penstock.ops.native.executable import into_memory
 
     pointer, number = ctypes.c_void_p, ctypes.c_int64
     return ctypes.PYFUNCTYPE(number, number, pointer, pointer, pointer, pointer)(into_memory(a.finish()))

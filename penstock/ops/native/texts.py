@@ -181,7 +181,7 @@ def over_strings(a: Scalars, code: Callable[[], None], keys: int) -> Any:
     for register in reversed(SAVED):
         a.raw(*((0x41,) if register > 7 else ()), 0x58 | register & 7)
     a.raw(0xC3)  # ret
-    from penstock.ops.native.compiler import into_memory
+    from penstock.ops.native.executable import into_memory
 
     pointer, number = ctypes.c_void_p, ctypes.c_int64
     # The interpreter's lock is kept: to give it away would take as long as to read a hundred strings.

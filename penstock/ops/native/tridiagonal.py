@@ -139,7 +139,7 @@ def _loop(type: str, n: int, vectors: bool) -> Any:
     for register in reversed(_PUSHED):
         a.raw(*((0x41,) if register > 7 else ()), 0x58 | register & 7)
     a.raw(0xC5, 0xF8, 0x77, 0xC3)  # vzeroupper; ret
-    from penstock.ops.native.compiler import into_memory
+    from penstock.ops.native.executable import into_memory
 
     return ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)(into_memory(a.finish()))
 

@@ -54,7 +54,7 @@ class _Formula:
         type = _TYPES.get(letter)
         loop = None
         if type is not None:
-            from penstock.ops.native.compiler import into_memory
+            from penstock.ops.native.executable import into_memory
             from penstock.ops.native.update_code import UpdateCode
 
             code = UpdateCode(self.new, self.n_arrays, self.n_numbers, type)
