@@ -216,6 +216,20 @@ def test_a_part_stands_still_unless_xla_won_or_may_win(monkeypatch, choices, sta
     assert program.standing == standing
 
 
+@pytest.mark.parametrize("scores", [[], [0.9]])
+def test_a_part_that_cannot_be_compiled_for_shape_after_shape_stands_still(monkeypatch, scores):
+    monkeypatch.setattr(hot, "_rested_at", 1 << 62)  # the compiler rests all the time
+    program = hot.HotProgram.__new__(hot.HotProgram)
+    program.contests = Contests(eager=False)
+    for i in range(hot.HOPELESS):
+        assert program.standing is None
+        program.contests[i] = contest = Contest()
+        contest.choice = "host"
+    waiting = program.contests["one more"] = Contest()
+    waiting.form, waiting.scores = object(), scores  # type: ignore[assignment]
+    assert program.standing == (None if scores else (0, 0))
+
+
 def test_a_program_whose_shapes_keep_changing_leaves_the_compiler_pauses(monkeypatch):
     """Not each new shape is compiled as soon as it is there: steps would have to share the cores with the compiler all the time."""
 

@@ -31,6 +31,8 @@ MOST_MET = 64
 """Combinations of shapes that are known to have come once."""
 MOST_WAITS = 500
 """Steps for which the trial of one program for many sizes keeps others waiting: its sizes may not come again."""
+HOPELESS = 4
+"""So many combinations of shapes for which there is no program, and none that has been tried: nothing will come of it."""
 _rested_at = 0
 """When the pause is over, in nanoseconds."""
 JAX_ERRORS = (RuntimeError, TypeError)
@@ -201,6 +203,8 @@ class HotProgram(Program):
     def standing(self) -> tuple[int, int] | None:
         """How many contests there have been, and how many turns they have taken; None if XLA has won one, or may get to its first one."""
         contests = list(self.contests.values())  # other threads may begin one
+        if sum(c.choice is _HOST and c.form is None for c in contests) >= HOPELESS and not any(c.scores for c in contests):
+            return 0, 0  # nor is it compiled for any other shapes
         if any(c.choice is _XLA or (c.choice is None and c.form is None) for c in contests) or time.perf_counter_ns() < _rested_at:
             return None
         if contests and all(c.choice is None for c in contests):
