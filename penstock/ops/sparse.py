@@ -9,7 +9,7 @@ import numpy as np
 from penstock.errors import InvalidArgumentError
 from penstock.graph.ir import Dims
 from penstock.ops.declare import NOT_DIFFERENTIABLE, op, with_rank
-from penstock.ops.kernels.rows import NARROW
+from penstock.ops.kernels.rows import NARROW, passes
 from penstock.ops.kernels.sparse import (
     RowPlan,
     add_at,
@@ -147,6 +147,21 @@ def _add_products(result: np.ndarray, entries: _Entries, values: np.ndarray, rig
         add_at(result, entries.rows, products)
 
 
+MANY = 64
+"""Entries that are worth another order."""
+
+
+def _spread(entries: _Entries, values: np.ndarray, state: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Rows, columns and values of a constant with the first entries of all rows first, then the second ones, and so on: a sum need not wait for the one before it, and each has its order
+    still."""
+    kept = state.__dict__.get("spread")
+    if kept is None or kept[0] is not entries or kept[1] is not values:
+        places = np.arange(len(values))
+        order = np.concatenate([places[some] for some in passes(entries.rows)])
+        kept = state.__dict__["spread"] = entries, values, entries.rows.take(order), entries.columns.take(order), values.take(order)
+    return kept[2:]
+
+
 def _is_constant(tensor: Any) -> bool:
     """Whether it is the same array in every step, and in every round of a loop."""
     op = tensor.op
@@ -180,6 +195,8 @@ def matmul_kernel(indices: Any, values: Any, shape: np.ndarray, b: Any, *, adjoi
     plan = _row_plan(entries, m, n, state, is_constant)
     if plan is not None:
         plan.multiply(values, right, result)
+    elif is_constant and len(values) >= MANY and _is_constant(node.inputs[1]) and row_loops.can_add_products(result.dtype, n):
+        row_loops.add_products(result, *_spread(entries, values, state), np.ascontiguousarray(right))
     else:
         _add_products(result, entries, values, right)
     return result.astype(b.dtype, copy=False)

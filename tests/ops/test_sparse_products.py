@@ -38,6 +38,21 @@ def test_products(width, in_order, adjoint):
                 np.testing.assert_allclose(found, factor * ((a.T if adjoint else a) @ b), rtol=1e-4, atol=1e-3)
 
 
+@pytest.mark.parametrize("adjoint", [False, True])
+def test_the_sums_of_a_constant_have_the_order_of_its_entries(adjoint):
+    """Whatever is done to its entries so that sums do not wait for each other: the bits are those of fed values, which are taken as they come."""
+    indices, values = entries(3)
+    fed, x = tf.placeholder(tf.float32, [None]), tf.placeholder(tf.float32, [None, 2])
+    shown, hidden = (tf.sparse_tensor_dense_matmul(tf.SparseTensor(indices, v, [40, 30]), x, adjoint_a=adjoint) for v in (values, fed))
+    b = np.random.RandomState(9).randn(40 if adjoint else 30, 2).astype(np.float32)
+    with tf.Session() as sess:
+        for factor in (1, 2, 3):
+            found = sess.run([shown, hidden], {x: b, fed: values * np.float32(factor)})
+            np.testing.assert_allclose(found[1], factor * found[0], rtol=1e-4, atol=1e-3)
+            if factor == 1:
+                np.testing.assert_array_equal(*found)
+
+
 def test_an_index_out_of_bounds_is_reported_each_time():
     good, bad = np.array([[0, 1], [1, 2]]), np.array([[0, 1], [1, 3]])
     fed = tf.placeholder(tf.int64, [None, 2])
