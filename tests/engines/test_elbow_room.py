@@ -81,6 +81,14 @@ def test_where_the_system_does_not_tell(monkeypatch, masks):
     assert elbow_room.make() == 0 and masks == []
 
 
+def test_a_system_that_refuses_is_no_error(monkeypatch, masks):
+    def refuse(path):
+        raise PermissionError(path)
+
+    monkeypatch.setattr(os, "listdir", refuse)
+    assert elbow_room.make() == 0 and masks == []
+
+
 def test_late_kernels_ask_for_it_less_and_less_often(monkeypatch):
     asked = []
     monkeypatch.setattr(elbow_room, "make", lambda: asked.append(crowd._bad))

@@ -15,12 +15,13 @@ from typing import Any
 
 def make() -> int:
     """Moves threads that want to run away from the core that this thread runs on, to where else they may run. They keep the right to come back. Gives how many."""
-    cpu = _where()
-    if cpu < 0:
+    try:
+        cpu = _where()
+        threads = [] if cpu < 0 else [int(name) for name in os.listdir("/proc/self/task")]
+    except OSError:  # whoever calls this wants a kernel computed, not to hear of it
         return 0
     moved, mine = 0, threading.get_native_id()
-    for name in os.listdir("/proc/self/task"):
-        thread = int(name)
+    for thread in threads:
         if thread == mine:
             continue
         try:
