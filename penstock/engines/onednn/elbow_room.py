@@ -1,7 +1,7 @@
 """Threads of this process that share a core while another core has nothing to do.
 
 Linux puts a thread that wakes up where it was, or next to who woke it. If that core is busy at the moment, with XLA's threads for one, the thread waits there, and whoever waits for it in a loop keeps it
-waiting; nobody moves it as long as the idle core is never idle for half a millisecond. A step of 350 us took 1,100 like that, for 30 to 100 ms on end.
+waiting; the other core, it seems, does not fetch it while its pauses are below half a millisecond. A step of 350 us took 1,100 like that, for tens of milliseconds on end.
 """
 
 from __future__ import annotations
