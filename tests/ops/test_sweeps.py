@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from penstock.engines import memory
 from penstock.ops import native
 from penstock.ops.native import rowwise as rows
 from penstock.ops.native import sweeps
@@ -243,3 +244,44 @@ def test_phases_of_tiles_may_write_over_what_they_read():
     (want,), _ = swept(formula, [x])
     swept(formula, [x], outputs=[x])
     same_bits(x, want)
+
+
+@pytest.mark.parametrize("type", TYPES)
+@pytest.mark.parametrize("n", [17, 1000, 300_001])
+@pytest.mark.parametrize(("first", "second", "streams"), [(0, 0, True), (3, 3, True), (15, 15, True), (0, 1, False)])
+def test_large_results_go_past_the_caches(type, n, first, second, streams, monkeypatch):
+    """Wherever they begin in a cache line, if that is the same place for all; nothing beside them is touched."""
+    monkeypatch.setattr(sweeps, "STREAMED", 0)
+    formula = Formula(type, ((FULL, type, b""), (NUMBER, type, b"")), ((np.add, (0, 1), False), (np.multiply, (2, 0), False)), ((2, type, False), (3, type, False)), (), FLAT)
+    sweep, dtype = sweeps.compiled(formula), np.dtype(TYPES[type])
+    pieces = []
+    monkeypatch.setattr(sweep, "_in_pieces", lambda *args, run=sweep._in_pieces: pieces.append(args) or run(*args))
+    x, number = data(n, type), TYPES[type](1.5)
+    buffers = [memory.aligned_empty((n + 32 + (1 << 14),), dtype) for _ in range(2)]
+    for buffer in buffers:
+        buffer.fill(7)
+    outputs = [buffer[start : start + n] for buffer, start in zip(buffers, (first, second))]
+    swept(formula, [x], [number], outputs)
+    same_bits(outputs[0], x + number)
+    same_bits(outputs[1], (x + number) * x)
+    for buffer, start in zip(buffers, (first, second)):
+        assert (buffer[:start] == 7).all() and (buffer[start + n :] == 7).all()
+    assert any(args[-1] is sweep.streaming for args in pieces) is streams
+
+
+def test_only_results_of_their_own_are_streamed(monkeypatch):
+    """What lies where an input was is in a cache already; totals and truths have no such form, nor have small results."""
+    formula = Formula("f32", ((FULL, "f32", b""),), ((np.negative, (0,), False),), ((1, "f32", False),), (), FLAT)
+    sweep = sweeps.compiled(formula)
+    x = memory.aligned_empty((100_000,), np.dtype(np.float32))
+    x[:] = data(x.size, "f32")
+    addresses = [native.address_of(x)]
+    assert sweep.streams and not sweep._stream(x.size, [*addresses, *addresses], [])
+    monkeypatch.setattr(sweeps, "STREAMED", 0)
+    assert not sweep._stream(x.size, [*addresses, *addresses], [])
+    want = -x
+    swept(formula, [x], outputs=[x])
+    same_bits(x, want)
+    assert not sweeps.compiled(formula._replace(totals=((np.add, 1),))).streams
+    assert not sweeps.compiled(formula._replace(steps=((np.isnan, (0,), False),), outputs=((1, "bool", False),))).streams
+    assert not sweeps.compiled(formula._replace(shape=ROWS)).streams

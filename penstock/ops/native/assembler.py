@@ -82,6 +82,7 @@ _BY_TYPE = {
     "unpack_high": _floats(1, 0x15) | {"u8": Row(1, 1, 0, 0x68), "u16": Row(1, 1, 0, 0x69)},  # of each 128 bits: halves of two operands, element by element
     "load": {"f32": Row(1, 0, 0, 0x10), "f64": Row(1, 1, 1, 0x10), "i32": Row(1, 2, 0, 0x6F), "i64": Row(1, 2, 1, 0x6F), "u8": Row(1, 3, 0, 0x6F), "u16": Row(1, 3, 1, 0x6F)},
     "store": {"f32": Row(1, 0, 0, 0x11), "f64": Row(1, 1, 1, 0x11), "i32": Row(1, 2, 0, 0x7F), "i64": Row(1, 2, 1, 0x7F), "u8": Row(1, 3, 0, 0x7F), "u16": Row(1, 3, 1, 0x7F)},
+    "stream": {"f32": Row(1, 0, 0, 0x2B), "f64": Row(1, 1, 1, 0x2B)},  # stores past the caches; whole vectors at multiples of 64 bytes, no mask
     "add_one": _floats(1, 0x58, single=2, double=3), "mul_one": _floats(1, 0x59, single=2, double=3),  # the first element alone
     "load_one": _floats(1, 0x10, single=2, double=3), "store_one": _floats(1, 0x11, single=2, double=3),
     "compress": _floats(2, 0x8A, single=1),  # stores the lanes of the mask side by side: the source is the register operand

@@ -19,10 +19,10 @@ _START = {"add": 0.0, "mul": 1.0, "max": -np.inf, "min": np.inf}
 
 
 class SweepCode(Code):
-    """Writes the machine code of one plan."""
+    """Writes the machine code of one plan. If it `streams`, whole vectors of results, which begin with a cache line, are stored past the caches."""
 
-    def __init__(self, plan: Plan) -> None:
-        self.plan, self.compute = plan, plan.compute
+    def __init__(self, plan: Plan, streams: bool = False) -> None:
+        self.plan, self.compute, self.streams = plan, plan.compute, streams
         self.bits = int(plan.compute[1:])
         super().__init__(Trace(), 512 // self.bits, ())
         vectors = self.files["vector"]
@@ -63,6 +63,8 @@ class SweepCode(Code):
         a.jump(row, asm.BELOW)
         if self.plan.totals:
             self._write_totals()
+        if self.streams:
+            a.raw(0x0F, 0xAE, 0xF8)  # sfence: what was streamed is seen by whoever hears that it is done
         a.raw(0x48, 0x89, 0xEC, 0x5D)  # mov rsp, rbp; pop rbp
         a.raw(0x41, 0x5F, 0x41, 0x5E, 0x41, 0x5D, 0x41, 0x5C, 0x5B)  # pop r15, r14, r13, r12, rbx
         a.raw(0xC5, 0xF8, 0x77, 0xC3)  # vzeroupper; ret
@@ -184,7 +186,8 @@ class SweepCode(Code):
         if stored == "bool":
             self._write_truths(value, self._memory(index, stored))
             return
-        self.asm.vector(f"store.{stored}", self._load(value, ()), self._memory(index, stored), mask=self.active)
+        store = "stream" if self.streams and not self.active else "store"
+        self.asm.vector(f"{store}.{stored}", self._load(value, ()), self._memory(index, stored), mask=self.active)
 
     # -- reductions ---------------------------------------------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ import ctypes
 import struct
 import threading
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -42,6 +42,9 @@ DEEPEST, TILE = 120, 1024
 LONG = 4096
 """From so many columns on, singles are summed as doubles: a lane adds hundreds of them."""
 PIECES = 8
+STREAMED, MOST_STREAMED = 32 << 20, 64
+"""Bytes of results from which on they are stored past the caches, and instructions of a loop that waits for memory: the processor then does not read first what
+it writes over, which is a tenth of an addition's time."""
 
 
 class Formula(NamedTuple):
@@ -325,13 +328,21 @@ class Plan:
 # -- running --------------------------------------------------------------------------------------------------------------------
 
 
+Function = Callable[[bytes], None]
+
+
+def _function_of(code: bytes) -> Function:
+    from penstock.ops.native.executable import into_memory
+
+    return ctypes.CFUNCTYPE(None, ctypes.c_char_p)(into_memory(code))
+
+
 class Sweep:
     """A compiled formula."""
 
     def __init__(self, formula: Formula, plan: Plan, code: bytes, n_nodes: int) -> None:
-        from penstock.ops.native.executable import into_memory
-
-        self.function: Callable[[bytes], None] = ctypes.CFUNCTYPE(None, ctypes.c_char_p)(into_memory(code))
+        self.function = _function_of(code)
+        self.plan = plan
         in_the_end = formula.shape == FLAT and all(plan.level[v] == len(plan.phases) - 1 for v, _, _ in formula.outputs)
         self.may_overwrite = len(plan.phases) == 1 or in_the_end
         self.has_tiles = plan.has_tiles
@@ -342,6 +353,7 @@ class Sweep:
         self.totals = [(ufunc, len(a.registers)) for (ufunc, _), a in zip(formula.totals, plan.totals, strict=True)]
         self.total_type = [np.float64 if a.wide else np.dtype(formula.compute.replace("f", "float")) for a in plan.totals]
         self.n_vectors = sum(n for _, n in self.totals)
+        self.streams = self._may_stream(formula, n_nodes)
         self.cost = n_nodes / (64 // SIZES[formula.compute]) + len(plan.arrays) / 2
         self.is_flat = formula.shape == FLAT
         self.alone = 2 * native.PIECE / self.cost
@@ -350,6 +362,8 @@ class Sweep:
     def __call__(self, rows: int, columns: int, arrays: Sequence[np.ndarray], numbers: Sequence[Any], outputs: Sequence[np.ndarray]) -> list[Any]:
         """Computes outputs, and gives the totals. Arrays are contiguous and have the formula's types; where they are flat, `rows` is 1."""
         addresses = [*map(native.address_of, arrays), *map(native.address_of, outputs)]
+        if self.streams and self._stream(columns, addresses, numbers):
+            return []
         if rows * columns < self.alone:
             totals = np.empty((1, self.n_vectors, 64), np.uint8) if self.n_vectors else None
             self._run(rows, columns, addresses, totals, 0, numbers)
@@ -357,20 +371,46 @@ class Sweep:
             totals = self._in_pieces(rows, columns, addresses, numbers)
         return [] if totals is None else self._combined(totals)
 
-    def _run(self, rows: int, columns: int, addresses: Sequence[int], totals: np.ndarray | None, piece: int, numbers: Sequence[Any]) -> None:
+    def _run(
+        self, rows: int, columns: int, addresses: Sequence[int], totals: np.ndarray | None, piece: int, numbers: Sequence[Any], function: Function | None = None
+    ) -> None:
         places: list[int] = []
         if self.n_kept:
             row = self.room(columns)
             kept = _scratch(self.n_kept * row)
             places = [kept + i * row for i in range(self.n_kept)]
         total = 0 if totals is None else native.address_of(totals) + piece * self.n_vectors * 64
-        self.function(self.pack(rows, columns, *addresses, *places, total, *numbers))
+        (function or self.function)(self.pack(rows, columns, *addresses, *places, total, *numbers))
 
     def room(self, columns: int) -> int:
         """Bytes of each array that is kept for the length of a row."""
         return (min(columns, TILE) if self.has_tiles else columns) * self.size + 64
 
-    def _in_pieces(self, rows: int, columns: int, addresses: Sequence[int], numbers: Sequence[Any]) -> np.ndarray | None:
+    def _may_stream(self, formula: Formula, n_nodes: int) -> bool:
+        """Whether there is a form that streams: results are numbers, and there is so little to compute that memory matters."""
+        is_plain = {type for _, type, _ in formula.outputs} == {formula.compute} and not formula.totals
+        return is_plain and formula.shape == FLAT and len(self.plan.phases) == 1 and n_nodes <= MOST_STREAMED
+
+    @cached_property
+    def streaming(self) -> Function:
+        from penstock.ops.native.sweep_code import SweepCode
+
+        return _function_of(SweepCode(self.plan, streams=True).write())
+
+    def _stream(self, size: int, addresses: Sequence[int], numbers: Sequence[Any]) -> bool:
+        """Computes large flat results that nobody reads while they are written, if all of them reach the start of a cache line together."""
+        n_read = self.plan.n_read
+        written = addresses[n_read:]
+        head = -written[0] % 64 // self.size
+        if size * self.size * len(written) < STREAMED or not {*written}.isdisjoint(addresses[:n_read]) or any((a - written[0]) % 64 for a in written):
+            return False
+        if head:
+            self._run(1, head, addresses, None, 0, numbers)
+        rest = [address + head * step for address, step in zip(addresses, self.steps)]
+        self._in_pieces(1, size - head, rest, numbers, self.streaming)
+        return True
+
+    def _in_pieces(self, rows: int, columns: int, addresses: Sequence[int], numbers: Sequence[Any], function: Function | None = None) -> np.ndarray | None:
         """On several threads. Pieces depend on the size alone, and so do sums of sums."""
         n = columns if self.is_flat else rows
         pieces = max(min(PIECES, int(rows * columns * self.cost) // native.PIECE, n), 1)
@@ -385,7 +425,7 @@ class Sweep:
             start = i * size
             count = min(size, n - start)
             here = [address + start * step for address, step in zip(addresses, steps)]
-            self._run(1 if self.is_flat else count, count if self.is_flat else columns, here, totals, i, numbers)
+            self._run(1 if self.is_flat else count, count if self.is_flat else columns, here, totals, i, numbers, function)
 
         threads.parallel_for(pieces, work)
         return totals
