@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -38,7 +39,7 @@ def _run(sampler: Any, true_classes: Any, num_true: int, n: int, unique: bool, s
     if unique and n > sampler.range:
         raise InvalidArgumentError("Sampler's range is too small.")
     gen = generator(state, seed, seed2).reserve_words(_RESERVED * n)
-    begun = read_ahead.stream(state, gen, candidates.blocks_for(n), _RESERVED * n // 4)
+    begun = read_ahead.stream(state, gen, candidates.blocks_for(n), _RESERVED * n // 4, getattr(sampler, "of_words", None))
     classes, tries = candidates.sample(sampler, begun, n, unique)
     both = candidates.expected_count(sampler, np.concatenate([true_classes.ravel(), classes]), n, tries)
     true_count, count = both[:true_classes.size].reshape(true_classes.shape), both[true_classes.size:]
@@ -114,6 +115,9 @@ op(f"AllCandidateSampler{_SAMPLER} [{_ATTRS}; {_SEEDS}] stateful",
    samples=[dict(true_classes=_TRUE, num_true=2, num_sampled=5, unique=True, seed=1)])  # fmt: skip
 
 
+_LOWEST = np.finfo(np.float32).min
+
+
 def accidental_hits_kernel(true_classes: Any, sampled_candidates: Any, *, num_true: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     if np.ndim(true_classes) != 2 or true_classes.shape[1] != num_true:
         raise InvalidArgumentError("true_candidates must be a batch_size * num_true matrix")
@@ -121,9 +125,10 @@ def accidental_hits_kernel(true_classes: Any, sampled_candidates: Any, *, num_tr
         raise InvalidArgumentError("sampled_candidates must be a vector, which is typically an output from CandidateSampler")
     place = dict(zip(sampled_candidates.tolist(), range(sampled_candidates.size)))
     flat = true_classes.ravel().tolist()
-    hits = [i for i, c in enumerate(flat) if c in place]
-    rows = np.array(hits, np.int32) // np.int32(num_true)
-    return rows, np.array([place[flat[i]] for i in hits], np.int64), np.full(len(hits), np.finfo(np.float32).min, np.float32)
+    hits = [*compress(range(len(flat)), map(place.__contains__, flat))]
+    weights = np.empty(len(hits), np.float32)
+    weights.fill(_LOWEST)
+    return np.array([i // num_true for i in hits], np.int32), np.array([place[flat[i]] for i in hits], np.int64), weights
 
 
 def accidental_hits_shape(c: Any) -> list[Dims]:

@@ -104,23 +104,24 @@ MOST_BLOCKS = 256
 
 
 class Begun:
-    """A stream of which the first words are there already."""
+    """A stream of which the first words are there already, or what the reader makes of them."""
 
-    __slots__ = ("_first", "_gen")
+    __slots__ = ("_gen", "first")
 
     def __init__(self, gen: Philox, first: np.ndarray) -> None:
         self._gen = gen
-        self._first = first
+        self.first = first
 
     def words(self, n: int) -> np.ndarray:
-        return self._first if n == self._first.size else self._gen.words(n)
+        return self.first if n == self.first.size else self._gen.words(n)
 
     def skip(self, blocks: int) -> Philox:
         return self._gen.skip(blocks)
 
 
-def stream(state: Any, gen: Philox, blocks: int, stride: int) -> Philox | Begun:
-    """`gen` for a reader who begins with so many blocks, and with as many `stride` blocks further on when it comes again."""
+def stream(state: Any, gen: Philox, blocks: int, stride: int, of_words: Callable[[np.ndarray], np.ndarray] | None = None) -> Philox | Begun:
+    """`gen` for a reader who begins with so many blocks, and with as many `stride` blocks further on when it comes again; if it makes the same number of numbers of
+    any words, one by one, those numbers are kept instead (`of_words` takes them in rows)."""
     if blocks > MOST_BLOCKS:
         return gen
 
@@ -128,7 +129,7 @@ def stream(state: Any, gen: Philox, blocks: int, stride: int) -> Philox | Begun:
         offsets = np.arange(rows, dtype=np.uint64)[:, None] * np.uint64(stride) + np.arange(blocks, dtype=np.uint64)
         out = np.empty((rows, 4 * blocks), np.uint32)
         philox._store_words(*gen.at(offsets.ravel()), out.reshape(-1, 4))
-        return out
+        return out if of_words is None else of_words(out)
 
     found = _of(state).draw(gen, ("words", blocks), 4 * blocks, make, stride)
     return gen if found is None else Begun(gen, found)

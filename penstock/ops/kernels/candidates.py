@@ -15,6 +15,7 @@ import numpy as np
 from penstock.errors import InvalidArgumentError, NotFoundError
 from penstock.forks import renewed
 from penstock.ops.philox import float64_of
+from penstock.ops.read_ahead import Begun
 
 
 def sample(sampler: Any, gen: Any, n: int, unique: bool) -> tuple[np.ndarray, int]:
@@ -101,6 +102,15 @@ def _kept(words: np.ndarray, n: int) -> np.ndarray:
     return words[words >= words.dtype.type(limit % n + 1)]
 
 
+def _pieces(sampler: Any, gen: Any, n: int) -> Iterator[np.ndarray]:
+    """What the sampler makes of the stream, piece by piece; of its beginning perhaps it has been made before."""
+    if isinstance(gen, Begun):
+        yield gen.first
+        gen = gen.skip(blocks_for(n))
+    for words in _words(gen, n):
+        yield sampler.of_words(words)
+
+
 class UniformSampler(_Fixed):
     """Every class in [0, range) alike."""
 
@@ -123,10 +133,13 @@ class LogUniformSampler(_Fixed):
         self._log_range = np.log1p(np.float64(range_max))
 
     def classes(self, gen: Any, n: int) -> Iterator[np.ndarray]:
-        for words in _words(gen, n):
-            pairs = words.astype(np.uint64)
-            u = float64_of(pairs[0::2], pairs[1::2])
-            yield (np.exp(u * self._log_range).astype(np.int64) - 1) % self.range
+        return _pieces(self, gen, n)
+
+    def of_words(self, words: np.ndarray) -> np.ndarray:
+        """A class for every two words of a row."""
+        pairs = words.astype(np.uint64)
+        u = float64_of(pairs[..., 0::2], pairs[..., 1::2])
+        return (np.exp(u * self._log_range).astype(np.int64) - 1) % self.range
 
     def probability(self, classes: np.ndarray) -> np.ndarray:
         return np.log((classes + 2.0) / (classes + 1.0)) / self._log_range
