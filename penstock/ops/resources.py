@@ -232,6 +232,21 @@ def acquire(refs: Sequence[Ref]) -> list[np.ndarray]:
         raise
 
 
+def take_free(refs: Sequence[Ref], taken: list[Ref], arrays: list[np.ndarray]) -> bool:
+    """As `acquire`, if nobody has to be waited for and nothing has to be copied. What it has taken is at the end of the lists, for `release`: all of them, or fewer."""
+    for ref in refs:
+        if not ref.lock.acquire(False):
+            return False
+        value = ref.value
+        if value.__class__ is not np.ndarray or getrefcount(value) > _ALONE + 1 or value.base is not None or not value.flags.carray:
+            ref.lock.release()
+            return False
+        ref.value = None
+        taken.append(ref)
+        arrays.append(value)
+    return True
+
+
 def _lock(refs: Sequence[Ref]) -> None:
     """All of them. Who finds one taken begins again, in one order for all, so that two cannot wait for each other. One variable may stand twice."""
     for i, ref in enumerate(refs):

@@ -19,9 +19,9 @@ from penstock.ops.declare import NOT_DIFFERENTIABLE, op
 from penstock.ops.kernels import optimizers as f
 from penstock.ops.kernels.rows import are_in_range, passes, put_rows
 from penstock.ops.native.duplicates import sums_by_number
-from penstock.ops.native.updates import Updates, updates
+from penstock.ops.native.updates import Batch, Updates, updates
 from penstock.ops.resource_variables import find_variable
-from penstock.ops.resources import Owned, Ref, acquire, release
+from penstock.ops.resources import Owned, Ref, acquire, release, take_free
 from penstock.ops.segment import sum_of_duplicates_kernel
 from penstock.shapes import format_dims, merge_dims
 
@@ -86,36 +86,71 @@ class Together:
     wrong."""
 
     def __init__(self, loops: Updates, slots: int, at: int, of_sums: bool, attrs: dict[str, Any]) -> None:
-        self._slots, self._at, self._attrs = slots, at, attrs
-        self._prepare, self._update = (loops.of_rows, _update_by_sums) if of_sums else (loops.of, _update_by_gradient)
+        self._loops, self._slots, self._at, self._attrs = loops, slots, at, attrs
+        self._update = self._by_sums if of_sums else self._by_gradients
 
     def __call__(self, rows: Sequence[tuple], numbers: list[Any], start: int = 0) -> int:
-        run = self._prepare([*numbers[: self._at], None, *numbers[self._at :]], self._attrs) if all(n.shape == () for n in numbers) else None
+        for number in numbers:
+            if number.shape:
+                return start
+        return self._update(rows, [*numbers[: self._at], None, *numbers[self._at :]], start)
+
+    def _by_gradients(self, rows: Sequence[tuple], rest: list[Any], start: int) -> int:
+        batch, i = self._loops.of(rest, self._attrs), start
+        if batch is None:
+            return start
+        while i < len(rows):
+            done = self._at_once(batch, rows, i)
+            if done == i:
+                row = rows[i]
+                if not self._one(row, lambda arrays: batch.add(arrays, row[-1]) and batch.run()):
+                    break
+                done += 1
+            i = done
+        return i
+
+    def _at_once(self, batch: Batch, rows: Sequence[tuple], start: int) -> int:
+        """As many as there are whose variables can be had without waiting or copying, in one call."""
+        slots = self._slots
+        refs: list[Ref] = []
+        arrays: list[np.ndarray] = []
+        i = start
+        try:
+            while i < len(rows) and not batch.is_full:
+                row = rows[i]
+                if not take_free(row[:slots], refs, arrays) or not batch.add(arrays[-slots:], row[slots]):
+                    break
+                i += 1
+            batch.run()
+        finally:
+            release(refs, arrays)
+        return i
+
+    def _by_sums(self, rows: Sequence[tuple], rest: list[Any], start: int) -> int:
+        run = self._loops.of_rows(rest, self._attrs)
         if run is None:
             return start
-        slots, update = self._slots, self._update
         for i in range(start, len(rows)):
-            row = rows[i]
-            refs = row[:slots]
-            try:
-                arrays = acquire(refs)
-            except FailedPreconditionError:  # which the kernel will raise again
+            *_, gradient, indices = rows[i]
+
+            def update(arrays: list[np.ndarray]) -> bool:
+                found = _sums(arrays[0], gradient, indices)
+                return found is not None and run(arrays, found[1], found[0])
+
+            if not self._one(rows[i], update):
                 return i
-            try:
-                if not update(run, arrays, *row[slots:]):
-                    return i
-            finally:
-                release(refs, arrays)
         return len(rows)
 
-
-def _update_by_gradient(run: Callable[..., bool], arrays: list[np.ndarray], gradient: Any) -> bool:
-    return run(arrays, gradient)
-
-
-def _update_by_sums(run: Callable[..., bool], arrays: list[np.ndarray], gradient: Any, indices: Any) -> bool:
-    found = _sums(arrays[0], gradient, indices)
-    return found is not None and run(arrays, found[1], found[0])
+    def _one(self, row: tuple, update: Callable[[list[np.ndarray]], bool]) -> bool:
+        refs = row[: self._slots]
+        try:
+            arrays = acquire(refs)
+        except FailedPreconditionError:  # which the kernel will raise again
+            return False
+        try:
+            return update(arrays)
+        finally:
+            release(refs, arrays)
 
 
 def _sums(var: np.ndarray, gradient: Any, indices: Any) -> tuple[np.ndarray, np.ndarray] | None:

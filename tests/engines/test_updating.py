@@ -1,11 +1,14 @@
 """Updates of several variables in one call, and variables that are looked up once."""
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 
 import penstock as tf
 from penstock.engines.python.handles import Remembered
-from penstock.ops import native, training
+from penstock.ops import native, resources, training
 
 SIZES = (5, 40, 3)
 
@@ -130,3 +133,71 @@ def test_a_variable_that_is_made_anew(monkeypatch):
             sess.run(total)
         sess.run(tf.global_variables_initializer())
         assert sess.run(total) == 12
+
+
+def _variable(value):
+    variable = resources.Ref(tf.as_dtype(value.dtype), value.shape)
+    variable.assign(value)
+    return variable
+
+
+@pytest.mark.skipif(not native.available(), reason="no machine code here")
+def test_variables_that_are_not_free(monkeypatch):
+    """One whose value somebody else still has is copied, one that a thread works on is waited for, one that comes twice is updated twice; other types and large groups take more than one call."""
+    at_once, slots, at = training.together("ApplyMomentum", {"use_nesterov": False})
+    assert (slots, at) == (2, (3,))
+    monkeypatch.setattr(training._TOGETHER["ApplyMomentum"][0], "_patience", 0)
+    sizes, types = (5, 7, 3, 8000, 8000, 8000, 8000, 8000, 1, 64), [np.float32] * 8 + [np.float64] * 2
+    start = [np.linspace(-1, 1, n, dtype=t) for n, t in zip(sizes, types)]
+    variables, sums = [_variable(a) for a in start], [_variable(np.zeros_like(a)) for a in start]
+    gradients = [np.random.RandomState(i).randn(n).astype(t) for i, (n, t) in enumerate(zip(sizes, types))]
+    rows = [*zip(variables, sums, gradients)]
+    rows.insert(2, rows[0])
+    kept = variables[1].value
+    want_kept = kept.copy()
+    busy, go = threading.Event(), threading.Event()
+
+    def work():
+        with resources.Owned(variables[3]) as (array,):
+            busy.set()
+            go.wait(30)
+            array += 1
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    assert busy.wait(30)
+    threading.Timer(0.05, go.set).start()
+    numbers = [np.float32(0.1), np.float32(0.9)]
+    assert at_once(tuple(rows[:9]), numbers) == 9
+    assert at_once(tuple(rows[9:]), [np.float64(n) for n in numbers]) == 2
+    thread.join()
+    for i, (variable, total, gradient, first) in enumerate(zip(variables, sums, gradients, start)):
+        rate, keep = (gradient.dtype.type(n) for n in numbers)
+        value, accum = first + (i == 3), np.zeros_like(first)
+        for _ in range(1 + (i == 0)):
+            accum = accum * keep + gradient
+            value = value - accum * rate
+        np.testing.assert_array_equal(variable.read(), value)
+        np.testing.assert_array_equal(total.read(), accum)
+        assert variable.lock.acquire(False) and total.lock.acquire(False)
+    np.testing.assert_array_equal(kept, want_kept)
+    assert variables[1].value is not kept
+
+
+@pytest.mark.skipif(not native.available(), reason="no machine code here")
+@pytest.mark.parametrize("wrong", ["gradient", "slot", "type", "no value"])
+def test_where_a_group_stops(wrong, monkeypatch):
+    """At the one that the loop does not do: those before it are done, it and those behind are as they were, and nothing stays locked."""
+    at_once, _, _ = training.together("ApplyMomentum", {"use_nesterov": False})
+    monkeypatch.setattr(training._TOGETHER["ApplyMomentum"][0], "_patience", 0)
+    rows = [(_variable(np.ones(4, np.float32)), _variable(np.zeros(4, np.float32)), np.ones(4, np.float32)) for _ in range(4)]
+    bad = {
+        "gradient": lambda v, s, g: (v, s, g[:3]), "slot": lambda v, s, g: (v, _variable(np.zeros(3, np.float32)), g),
+        "type": lambda v, s, g: (_variable(np.ones(4, np.int32)), _variable(np.zeros(4, np.int32)), g), "no value": lambda v, s, g: (v, resources.Ref(tf.float32, (4,)), g),
+    }  # fmt: skip
+    rows[2] = bad[wrong](*rows[2])
+    assert at_once(tuple(rows), [np.float32(0.5), np.float32(0.9)]) == 2
+    assert [float(v.value[0]) for v, _, _ in rows] == [0.5, 0.5, 1, 1]
+    other = ThreadPoolExecutor(1)
+    assert all(other.submit(ref.lock.acquire, False).result() for row in rows for ref in row[:2])
+    other.shutdown()

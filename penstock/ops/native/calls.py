@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import cache
 
 from penstock.ops.native import assembler as asm
-from penstock.ops.native.assembler import R8, R9, R10, R11, R12, RAX, RBX, RCX, RDI, RDX, RSI, Assembler, Mem
+from penstock.ops.native.assembler import R8, R9, R10, R11, R12, R13, R14, RAX, RBX, RCX, RDI, RDX, RSI, Assembler, Mem
 
 WORDS = 8
 """Of a row."""
@@ -47,6 +47,23 @@ def walk() -> Callable[[int, int], int]:
     a.label(out)
     a.raw(0x41, 0x5C, 0x5D, 0x5B, 0xC3)
     return ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int64)(_placed(a))
+
+
+@cache
+def for_each() -> Callable[[bytes, int, int, int], None]:
+    """for_each(tables, count, bytes of a table, address of a function): calls the function with each of the tables. Keeps the interpreter's lock."""
+    a = Assembler()
+    a.raw(0x53, 0x55, 0x41, 0x54, 0x41, 0x55, 0x41, 0x56)  # push rbx, rbp (for the stack's alignment), r12, r13, r14
+    for kept, given in ((RBX, RDI), (R12, RSI), (R13, RDX), (R14, RCX)):
+        a.scalar(asm.MOVE, kept, given)
+    a.label(0)
+    a.scalar(asm.MOVE, RDI, RBX)
+    a.raw(0x41, 0xFF, 0xD6)  # call r14
+    a.scalar(asm.ADD, RBX, R13)
+    a.with_number(5, R12, 1)
+    a.jump(0, asm.NOT_ZERO)
+    a.raw(0x41, 0x5E, 0x41, 0x5D, 0x41, 0x5C, 0x5D, 0x5B, 0xC3)
+    return ctypes.PYFUNCTYPE(None, ctypes.c_char_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int64)(_placed(a))
 
 
 @cache

@@ -21,6 +21,7 @@ import numpy as np
 from penstock.ops import native
 from penstock.ops.kernels import optimizers as f
 from penstock.ops.kernels import threads
+from penstock.ops.native import calls
 from penstock.ops.native.vectors import Vec, select
 
 PATIENCE = 200
@@ -34,6 +35,7 @@ _TYPES = {"f": "f32", "d": "f64"}
 class _Loop(NamedTuple):
     """`short(table)` keeps the interpreter's lock, `long(table)` gives it away; `cost`: instructions for each element."""
 
+    address: int
     short: Callable[[bytes], None]
     long: Callable[[bytes], None]
     pack: Callable[..., bytes]
@@ -61,7 +63,7 @@ class _Formula:
             address = into_memory(code.write())
             short, long = (kind(None, ctypes.c_char_p)(address) for kind in (ctypes.PYFUNCTYPE, ctypes.CFUNCTYPE))
             pack = struct.Struct(f"<{5 + self.n_arrays}q{self.n_numbers}{letter}").pack
-            loop = _Loop(short, long, pack, len(code.nodes) / code.lanes + self.n_arrays)
+            loop = _Loop(address, short, long, pack, len(code.nodes) / code.lanes + self.n_arrays)
         self.made[letter] = loop
         return loop
 
@@ -171,6 +173,49 @@ _NONE = np.zeros(1, np.int64)
 """The indices of a dense update."""
 
 
+class Batch:
+    """Dense updates of short arrays by one formula with the same numbers: `add` takes a note of one, `run` computes all of them in one call."""
+
+    def __init__(self, formula: _Formula, numbers: Sequence[Any]) -> None:
+        self._formula, self._numbers = formula, numbers
+        self._loop: _Loop | None = None
+        self._tables: list[bytes] = []
+        self._size = 0
+
+    def add(self, arrays: Sequence[np.ndarray], gradient: Any) -> bool:
+        """Whether the loop does it. Nobody else may have the arrays until it is done."""
+        if gradient.__class__ is not np.ndarray or not gradient.flags.c_contiguous:
+            return False
+        shape, size, letter = gradient.shape, gradient.size, arrays[0].dtype.char
+        loop = self._formula.made[letter] if letter in self._formula.made else self._formula.make(letter)
+        if loop is None or not 0 < size < SHORT or (self._tables and loop is not self._loop):
+            return False
+        for array in arrays:
+            if array.shape != shape:
+                return False
+        if len(arrays) > 1 and len({*map(id, arrays)}) < len(arrays):
+            return False
+        self._tables.append(loop.pack(1, size, 0, id(_NONE), *map(id, arrays), id(gradient), *self._numbers))
+        self._loop = loop
+        self._size += size
+        return True
+
+    @property
+    def is_full(self) -> bool:
+        """So that others get the interpreter's lock in between."""
+        return self._size > 4 * SHORT
+
+    def run(self) -> bool:
+        tables, loop = self._tables, self._loop
+        if loop is not None:
+            if len(tables) == 1:
+                loop.short(tables[0])
+            else:
+                calls.for_each()(b"".join(tables), len(tables), len(tables[0]), loop.address)
+            self._tables, self._loop, self._size = [], None, 0
+        return True
+
+
 class Updates:
     """The loops of one formula of `kernels.optimizers`. Both methods say whether they have done it; if not, nothing is changed.
 
@@ -202,28 +247,10 @@ class Updates:
         threads.parallel_for(-(-size // step), work)
         return True
 
-    def of(self, rest: Sequence[Any], attrs: dict[str, Any]) -> Callable[[Sequence[np.ndarray], Any], bool] | None:
-        """`update(arrays, gradient)` with numbers that stay as they are, for short arrays; `rest` has anything in the gradient's place."""
+    def of(self, rest: Sequence[Any], attrs: dict[str, Any]) -> Batch | None:
+        """Updates with numbers that stay as they are, of short arrays; `rest` has anything in the gradient's place."""
         prepared = self._prepared(*rest, **attrs) if self._patience <= 0 else None
-        if prepared is None:
-            return None
-        formula, _, numbers = prepared
-
-        def update(arrays: Sequence[np.ndarray], gradient: Any) -> bool:
-            if gradient.__class__ is not np.ndarray or not gradient.flags.c_contiguous:
-                return False
-            first = arrays[0]
-            shape, size, letter = gradient.shape, gradient.size, first.dtype.char
-            loop = formula.made[letter] if letter in formula.made else formula.make(letter)
-            if loop is None or not 0 < size < SHORT or len(set(map(id, arrays))) < len(arrays):
-                return False
-            for array in arrays:
-                if array.shape != shape:
-                    return False
-            loop.short(loop.pack(1, size, 0, id(_NONE), *map(id, arrays), id(gradient), *numbers))
-            return True
-
-        return update
+        return None if prepared is None else Batch(prepared[0], prepared[2])
 
     def of_rows(self, rest: Sequence[Any], attrs: dict[str, Any]) -> Callable[[Sequence[np.ndarray], np.ndarray, np.ndarray], bool] | None:
         """`update(arrays, indices, gradient)` likewise, for the rows that indices of type int64 name, all within the arrays."""
