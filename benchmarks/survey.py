@@ -12,7 +12,7 @@ import argparse
 import sys
 
 from benchmarks import report, table
-from benchmarks.programs import agents, images, inputs, learning, networks, numerics, texts  # noqa: F401 (each registers its programs)
+from benchmarks.programs import agents, images, inputs, learning, networks, numerics, structures, texts, vision  # noqa: F401 (each registers its programs)
 from benchmarks.programs.common import LOOPS, PROGRAMS
 from benchmarks.table import OURS, PLAIN, THEIRS, Effort, Row
 from benchmarks.workers import Pool

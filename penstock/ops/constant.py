@@ -41,14 +41,15 @@ def fill_shape(c: Any) -> Dims:
 
 
 def fill_kernel(dims: np.ndarray, value: Any) -> np.ndarray:
-    sizes = np.ravel(dims).tolist()
+    sizes = dims.reshape(-1).tolist()
     for size in sizes:
         if size < 0:
             raise InvalidArgumentError(f"Dimension {size} must be >= 0")
-    if np.size(value) != 1:
-        raise InvalidArgumentError(f"value must be a scalar, got shape {format_dims(np.shape(value))}")
-    value = np.reshape(value, ())
-    return np.full(sizes, value, dtype=value.dtype)  # an array: from a string NumPy would take the NULs off its end
+    if value.size != 1:
+        raise InvalidArgumentError(f"value must be a scalar, got shape {format_dims(value.shape)}")
+    result = np.empty(sizes, value.dtype)
+    result[...] = value.reshape(())  # an array: from a string NumPy would take the NULs off its end
+    return result
 
 
 op("Fill(dims: index_type, value: T) -> (output: T) [T: type; index_type: type in {int32, int64} = int32]",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -289,11 +290,19 @@ def _overlap(boxes: np.ndarray) -> Near:
 
 def _candidates(scores: np.ndarray, score_threshold: float) -> np.ndarray:
     """The boxes above the threshold, best first, of equal ones the first."""
+    (above,) = (scores > score_threshold).nonzero()
     if scores.dtype == np.float32:
-        order, sizes = _ranked(scores, scores > score_threshold)
-        return order[:sizes]
-    above = np.flatnonzero(scores > score_threshold)
+        keys = _falling(scores[above]) | above
+        keys.sort()
+        keys &= 0xFFFFFFFF
+        return keys
     return above[np.argsort(-scores[above], kind="stable")]
+
+
+def _falling(scores: np.ndarray) -> np.ndarray:
+    """Numbers in the opposite order of these singles, with an empty lower half."""
+    bits = (scores + np.float32(0)).view(np.int32)  # no -0, which is equal to 0
+    return (~(bits ^ (bits >> 31 & 0x7FFFFFFF))).astype(np.int64) << 32
 
 
 def _ranked(scores: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, Any]:
@@ -301,9 +310,7 @@ def _ranked(scores: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, Any]:
 
     Numbers that have a place in their lower half are sorted in a fraction of the time that places take.
     """
-    bits = (scores + np.float32(0)).view(np.int32)  # no -0, which is equal to 0
-    falling = ~(bits ^ (bits >> 31 & 0x7FFFFFFF))
-    keys = falling.astype(np.int64) << 32 | np.arange(scores.shape[-1])
+    keys = _falling(scores) | np.arange(scores.shape[-1])
     keys[~counts] = np.iinfo(np.int64).max
     keys.sort(axis=-1)
     keys &= 0xFFFFFFFF
@@ -396,19 +403,22 @@ def non_max_suppression_v3(boxes: Any, scores: Any, max_output_size: Any, iou_th
     _checked(boxes, scores, max_output_size, iou_threshold)
     limit, threshold = min(int(max_output_size), len(boxes)), float(iou_threshold)
     if _takes_loops(boxes):
-        return _suppress(_corners(boxes), scores, limit, threshold, float(score_threshold))
+        return _suppress(boxes, scores, limit, threshold, float(score_threshold))
     return suppress(scores, _overlap(boxes), limit, threshold, float(score_threshold))
 
 
-def _suppress(corners: np.ndarray, scores: np.ndarray, limit: int, threshold: float, score_threshold: float) -> np.ndarray:
+def _suppress(boxes: np.ndarray, scores: np.ndarray, limit: int, threshold: float, score_threshold: float) -> np.ndarray:
     """`suppress` by a loop in machine code."""
     order = _candidates(scores, score_threshold)
-    found, counts = suppression.suppress(corners[None], order[None], np.array([order.size]), limit, threshold)
-    return found[0, : counts[0]].astype(np.int32)
+    found, counts = suppression.suppress(np.ascontiguousarray(boxes)[None], order[None], [order.size], limit, threshold)
+    return found[0, : counts.item()].astype(np.int32)
 
 
 def _takes_loops(boxes: np.ndarray) -> bool:
-    return boxes.dtype == np.float32 and len(boxes) >= _BOXES_FROM and pixels.available() and bool(np.isfinite(boxes).all())
+    if boxes.dtype != np.float32 or len(boxes) < _BOXES_FROM or not pixels.available():
+        return False
+    with np.errstate(over="ignore", invalid="ignore"):
+        return math.isfinite(np.add.reduce(boxes, None)) or bool(np.isfinite(boxes).all())
 
 
 def _corners(boxes: np.ndarray) -> np.ndarray:
@@ -493,8 +503,8 @@ def _of_all_classes(boxes: np.ndarray, scores: np.ndarray, limit: int, threshold
     if count < _BOXES_FROM or not _takes_loops(boxes.reshape(-1, 4)):
         near = [[_overlap(boxes[image, :, kind]) for kind in range(boxes.shape[2])] for image in range(batch)]
         return [[_suppress_in_order(order[i, k, : sizes[i, k]], near[i][k % len(near[i])], limit, threshold) for k in range(classes)] for i in range(batch)]
-    corners = _corners(np.ascontiguousarray(boxes.transpose(0, 2, 1, 3)).reshape(-1, 4)).reshape(-1, count, 4)
-    found, counts = suppression.suppress(corners, order.reshape(-1, count), sizes.reshape(-1), limit, threshold)
+    sets = np.ascontiguousarray(boxes.transpose(0, 2, 1, 3)).reshape(-1, count, 4)
+    found, counts = suppression.suppress(sets, order.reshape(-1, count), sizes.reshape(-1), limit, threshold)
     kept = [row[:n] for row, n in zip(found, counts.tolist(), strict=True)]
     return [kept[i : i + classes] for i in range(0, batch * classes, classes)]
 

@@ -1,10 +1,12 @@
 """Non-maximum suppression: which boxes stay when those that overlap a better one go, or lose some of their score.
 
-Boxes are float32 and finite, (..., 4) with the smaller corner first.
+Boxes are float32 and finite, (..., 4).
 """
 
 from __future__ import annotations
 
+import struct
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -50,40 +52,38 @@ def _overlap(a: Assembler, zero: int) -> None:
 # -- all or nothing -----------------------------------------------------------------------------------------------------
 
 
-def suppress(boxes: np.ndarray, order: np.ndarray, sizes: np.ndarray, limit: int, threshold: float) -> tuple[np.ndarray, np.ndarray]:
+def suppress(boxes: np.ndarray, order: np.ndarray, sizes: Sequence[int] | np.ndarray, limit: int, threshold: float) -> tuple[np.ndarray, np.ndarray]:
     """For each of several groups the numbers of at most `limit` boxes, and how many they are: each overlaps none of those before it by more than the
     threshold (at least 0).
 
-    order[g, : sizes[g]] are the numbers of a group's boxes, best first. `boxes` are several sets, (s, n, 4): the first groups are of the first set, as many
-    of the next one, and so on.
+    order[g, : sizes[g]] are the numbers of a group's boxes, best first. `boxes` are several contiguous sets, (s, n, 4): the first groups are of the first set,
+    as many of the next one, and so on. Which corners they are given by does not matter.
     """
-    groups = len(order)
+    groups, count = order.shape
     found, counts = np.zeros((groups, max(limit, 0)), np.int64), np.zeros(groups, np.int64)
     if limit <= 0 or not order.size:
         return found, counts
-    fields = np.zeros((*boxes.shape[:2], 8), np.float32)
-    fields[..., :4], fields[..., 4] = boxes, _areas(boxes)
-    of_set = np.arange(groups) // (groups // len(boxes))
-    records = np.stack([order.ctypes.data + np.arange(groups) * order.strides[0], sizes, fields.ctypes.data + of_set * fields.strides[0]], 1)
+    of_order, of_boxes, per_set = address_of(order), address_of(boxes), groups // len(boxes)
+    records = np.array([(of_order + g * order.strides[0], sizes[g], of_boxes + g // per_set * boxes.strides[0]) for g in range(groups)])
+    (bits,) = struct.unpack("<i", struct.pack("<f", threshold))
 
     def run(start: int, end: int) -> None:
-        chosen = _planes(limit)
-        block = np.array([chosen.strides[0], limit, 0, address_of(counts) + start * 8])
-        block[2:3].view(np.float32)[0] = threshold
+        chosen = np.empty((_FIELDS, -(-limit // _LANES) * _LANES), np.float32)
+        block = np.array([chosen.strides[0], limit, bits, address_of(counts) + start * 8])
         first = address_of(records) + start * records.strides[0], address_of(chosen), address_of(found) + start * found.strides[0]
         _suppress()(end - start, *first, address_of(block), 0)
 
-    share_out(groups, order.shape[1], run)
+    share_out(groups, count, run)
     return found, counts
 
 
 @cache
 def _suppress() -> Any:
-    """f(groups, their records (address of the order, how many, address of fields), planes of chosen boxes, their numbers, (bytes of a plane, limit,
+    """f(groups, their records (address of the order, how many, address of boxes), planes of chosen boxes, their numbers, (bytes of a plane, limit,
     threshold, address of counts), -)"""
     a = begun()
     group, candidate, others, kept, placed, gone, done = range(7)
-    threshold, zero, far, one_lane, too_near = 16, 17, 18, 1, 2
+    threshold, zero, far, one_lane, too_near, has_area = 16, 17, 18, 1, 2, 3
     a.vector("broadcast.f32", threshold, Mem(R8, 16))
     a.vector("xor.i32", zero, zero, zero)
     _fill(a, far, np.inf, "f32")
@@ -98,10 +98,17 @@ def _suppress() -> Any:
     a.with_number(5, RBP, 1)
     a.jump(done, asm.BELOW)
     a.scalar(asm.MOVE, RAX, Mem(R13))
-    for _ in range(2):
-        a.scalar(asm.ADD, RAX, RAX)
-    for i in range(_FIELDS):
-        a.vector("broadcast.f32", i, Mem(R9, 4 * i, index=RAX, scale=8))
+    a.scalar(asm.ADD, RAX, RAX)
+    for i in range(4):
+        a.vector("broadcast.f32", i + 5, Mem(R9, 4 * i, index=RAX, scale=8))
+    for i in range(2):
+        a.vector("min.f32", i, i + 5, i + 7)
+        a.vector("max.f32", i + 2, i + 5, i + 7)
+        a.vector("sub.f32", i + 5, i + 2, i)
+    a.vector("mul.f32", 5, 5, 6)
+    a.vector("load.f32", 4, far)  # what has no area overlaps nothing
+    a.vector("cmp.f32", has_area, zero, 5, immediate=asm.LESS)
+    a.vector("load.f32", 4, 5, mask=has_area)
     a.scalar(asm.MOVE, R10, RDX)
     a.scalar(asm.MOVE, R11, R12)
     a.label(others)
