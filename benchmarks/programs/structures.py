@@ -7,7 +7,19 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.programs.common import Step, cross_entropy, data, dense, ints, program, run, session, uniform, weights, zeros
+from benchmarks.programs.common import (
+    Step,
+    cross_entropy,
+    data,
+    dense,
+    ints,
+    program,
+    run,
+    session,
+    uniform,
+    weights,
+    zeros,
+)
 
 
 @program("DeepFM")

@@ -6,7 +6,21 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.programs.common import Step, conv, cross_entropy, data, dense, ints, ones, program, run, session, uniform, weights, zeros
+from benchmarks.programs.common import (
+    Step,
+    conv,
+    cross_entropy,
+    data,
+    dense,
+    ints,
+    ones,
+    program,
+    run,
+    session,
+    uniform,
+    weights,
+    zeros,
+)
 
 
 def _upwards(tf: Any, x: Any, size: int, channels: int, name: str, activation: Any = None) -> Any:
