@@ -1,6 +1,6 @@
-"""Whole programs, many and small: which of them are slower than TensorFlow?
+"""Whole programs, many of them small: which of them are slower than TensorFlow?
 
-    python -m benchmarks.survey                            all of them, some minutes
+    python -m benchmarks.survey                            all of them, a quarter of an hour
     python -m benchmarks.survey --only "RNN" --rounds 5    some, with more care
 
 The table of `python -m benchmarks` has a bar for every row; here the bar is 1. Programs are timed in the same way, by the same workers.
@@ -12,7 +12,7 @@ import argparse
 import sys
 
 from benchmarks import report, table
-from benchmarks.programs import agents, images, inputs, learning, networks, numerics, structures, texts, vision  # noqa: F401 (each registers its programs)
+from benchmarks.programs import agents, images, inputs, large, learning, networks, numerics, structures, texts, vision  # noqa: F401 (each registers its programs)
 from benchmarks.programs.common import LOOPS, PROGRAMS
 from benchmarks.table import OURS, PLAIN, THEIRS, Effort, Row
 from benchmarks.workers import Pool
