@@ -34,8 +34,8 @@ GROWN = 2
 """Steps that take so many times as long as they did have become others: larger batches are fed."""
 TRIALS, BLOCK = 8, 4
 """Steps of either number that count in a look, and steps of one number in a row."""
-AS_QUICK = 1.0
-"""Fewer threads need not be quicker by any margin: they leave cores to others."""
+AS_QUICK = 1.1
+"""Fewer threads may take so many times as long: they leave cores to others, and do not depend on how far apart the cores are at the moment."""
 
 
 class Crew:
