@@ -212,7 +212,7 @@ def test_numbers_that_are_only_hashed_are_never_text():
 @pytest.mark.parametrize("keepdims", [False, True])
 @pytest.mark.parametrize(
     "shape, axes",
-    [((4, 8, 8, 4, 8), (1, 2, 4)), ((4, 8, 8, 4, 8), (-1, 2, -4)), ((6, 40, 24), (0, 1)), ((5, 17, 9, 12), (1, 2)), ((4096, 2), (0,)), ((3, 64, 32), (1,))],
+    [((4, 8, 8, 4, 8), (1, 2, 4)), ((4, 8, 8, 4, 8), (-1, 2, -4)), ((6, 40, 24), (0, 1)), ((5, 17, 9, 12), (1, 2)), ((4096, 2), (0,)), ((3, 64, 32), (1,)), ((20, 127, 3), (1,)), ((9, 131, 2, 2), (1, 3)), ((300, 17, 3), (1,))],
 )
 def test_many_short_rows_are_reduced_to_one(shape, axes, keepdims):
     x = np.random.RandomState(0).randn(*shape).astype(np.float32)

@@ -231,13 +231,13 @@ def _is_plain_number(tensor: Tensor) -> bool:
 
 
 def _broadcasting(ufunc: np.ufunc, op: Operation) -> Any:
-    """The ufunc, in the form for operands that repeat every few elements if one does."""
+    """The ufunc, in the form for operands that are written out first if that pays."""
     full = op.outputs[0].dims
     if ufunc.nin != 2 or not is_fully_defined(full):
         return ufunc
     if math.prod(full) >= tiled.LARGE and op.outputs[0].dtype.np.kind in "iu" and all(t.dims in ((), full) and t.dtype.np == op.outputs[0].dtype.np for t in op.inputs):
         return tiled.tiled(ufunc)
-    return periods.spread(ufunc) if any(is_fully_defined(t.dims) and periods.period_of(t.dims, full) for t in op.inputs) else ufunc
+    return periods.spread(ufunc) if periods.pays(op.inputs[0].dims, op.inputs[1].dims, full) else ufunc
 
 
 def _operator(ufunc: np.ufunc, op: Operation, inputs: Sequence[str], name_of: Callable[[Any, str], str]) -> str | None:

@@ -20,7 +20,9 @@ FEWEST_ROWS = 8
 SHORT_SUM = 256
 SHORT_EXTREME = 32
 SHORT_ROW, LONG_ROW = 128, 512
-"""Of rows that are added up: several short ones are first added as one long one."""
+"""Of rows that are added up: several short ones are first added as one long one, ..."""
+FEWEST_LONG = 8
+"""... of which there are to be so many. What is left are few rows: the two halves are added up, and so on."""
 
 
 def reduce_short_rows(ufunc: Any, x: np.ndarray, axis: Any, keepdims: bool) -> np.ndarray | None:
@@ -121,11 +123,17 @@ def _reduce_across(ufunc: Any, x: np.ndarray, axes: list[int], keepdims: bool) -
     if found is None:
         return None
     before, count, length, inner = found
-    together = 1
-    while 2 * together * length <= LONG_ROW and count % (2 * together) == 0:
+    blocks, together = x.reshape(before, count, length), 1
+    while 2 * together * length <= LONG_ROW and 2 * together * FEWEST_LONG <= count:
         together *= 2
-    rows = ufunc.reduce(x.reshape(before, count // together, together * length), 1)
-    rows = ufunc.reduce(rows.reshape(before, together, length), 1)
+    whole = count // together * together
+    rows = ufunc.reduce(blocks[:, :whole].reshape(before, whole // together, together * length), 1).reshape(before, together, length)
+    if whole < count:
+        first = rows[:, : count - whole]
+        ufunc(first, blocks[:, whole:], out=first)
+    while together > 1:
+        together //= 2
+        rows = ufunc(rows[:, :together], rows[:, together : 2 * together])
     if inner > 1:
         rows = ufunc.reduce(rows.reshape(-1, inner), 1)
     return rows.reshape([1 if a in axes else n for a, n in enumerate(x.shape) if keepdims or a not in axes])
