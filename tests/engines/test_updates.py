@@ -1,5 +1,6 @@
 """Training ops on large variables through oneDNN, products with one BLAS thread, sums of products; and that none of it copies weights."""
 
+import threading
 import tracemalloc
 
 import numpy as np
@@ -44,6 +45,22 @@ def test_updates_agree_with_the_formula(name, size):
     for a, b in zip(expected, got):
         np.testing.assert_allclose(a, b, rtol=2e-5, atol=1e-6)
     assert [id(a) for a in got] == held
+
+
+@needs_library
+@pytest.mark.parametrize("threads", [1, 2])
+def test_machine_code_for_products_is_written_aside_once(threads, monkeypatch):
+    library, called = lib.load(), []
+    sgemm = library.sgemm
+    monkeypatch.setattr(library, "sgemm", lambda *args: called.append(threading.current_thread().name) or sgemm(*args))
+    monkeypatch.setattr(lib, "budget", lambda: threads)
+    for _ in range(2):
+        library.prepare_products()
+    if threads == 1:  # there is no core for it
+        assert library.preparing is None and not called
+    else:
+        library.preparing.join(20)
+        assert called == ["penstock-onednn"] and not library.preparing.is_alive()
 
 
 @needs_library

@@ -197,6 +197,7 @@ class Library:
         self._omp_threads = threading.local()
         self._set_omp_threads = self._openmp(version.cpu_runtime == _RUNTIME_OPENMP)
         self.used = False  # whether anything ran: what matters after a fork
+        self.preparing: threading.Thread | None = None
         self.all_cores = threading.Lock()
         self._home, self._visits = 0, 0  # the thread of ours that keeps OpenMP threads, and calls of others since it ran
         self.engine = self.create("dnnl_engine_create", 1, 0)
@@ -220,6 +221,20 @@ class Library:
             return lambda code, argument, *_: ctypes.CFUNCTYPE(None, c_void_p)(code)(argument)
         function.argtypes, function.restype = (_H, _H, c_uint, c_uint), None
         return function
+
+    def prepare_products(self) -> None:
+        """Lets another thread call `sgemm` a first time, which writes all its machine code: 20 ms, for which a later step would have to wait."""
+        if self.preparing is not None or budget() < 2:
+            return
+        sides = np.ones((3, 8, 8), np.float32)
+        a, b, c = (side.ctypes.data for side in sides)
+
+        def run(_kept: np.ndarray = sides) -> None:
+            self.use_threads(1)
+            self.sgemm(b"N", b"N", 8, 8, 8, 1.0, a, 8, b, 8, 0.0, c, 8)
+
+        self.preparing = threading.Thread(target=run, name="penstock-onednn", daemon=True)
+        self.preparing.start()
 
     def call(self, name: str, *args: Any) -> None:
         """Calls a function of the API; OneDnnError if it does not succeed."""

@@ -112,6 +112,7 @@ class Descent:
     """var -= alpha * delta"""
 
     def __init__(self, m: Maker, spec: Spec) -> None:
+        m.library.prepare_products()
         self.main = _pass(m, spec.size, False, _ADDED)
 
     def run(self, arrays: Sequence[np.ndarray], alpha: Any, delta: Gradient) -> None:
@@ -126,6 +127,7 @@ class Momentum:
     """accum = momentum * accum + grad; var -= lr * accum, or with Nesterov's step ahead"""
 
     def __init__(self, m: Maker, spec: Spec, use_nesterov: bool) -> None:
+        m.library.prepare_products()
         (momentum,) = spec.numbers
         self.momentum = momentum
         self.main = _pass(m, spec.size, False, Sum(momentum)) if momentum else _pass(m, spec.size, False, Add((spec.size,), (1,)))
@@ -185,6 +187,8 @@ class Adam:
         size = spec.size
         self.numbers = spec.numbers
         self.from_factors = 0 < beta1 < 1 and 0 < beta2 < 1 and epsilon >= LEAST_EPSILON
+        if self.from_factors:
+            m.library.prepare_products()
         self.main = _pass(m, size, True, Eltwise("linear", _rest(beta1), 0.0), _ADDED, alg=lib.BINARY_SUB)
         self.squares = _averages(m, size, beta2)
         self.step = _pass(m, size, False, _SQRT, Eltwise("linear", 1.0, epsilon), _INVERSE, _SCALAR, Multiply((size,), (1,)), _ADDED)
