@@ -343,7 +343,10 @@ def test_boxes():
         program = lambda tf: getattr(tf.image, name)(boxes, scores, 4, iou_threshold=0.2)
         same_structure(program)
         run_both(program)
-    run_both(lambda tf: tf.image.non_max_suppression_padded(tf.constant(boxes), tf.constant(scores), 4, pad_to_max_output_size=True))
+    several, theirs = np.sort(R.rand(2, 3, 60, 4) * 3, -1)[..., [0, 2, 1, 3]].astype(np.float32), np.round(R.rand(2, 3, 60) * 9).astype(np.float32) / 9
+    for given in ({}, dict(tile_size=16), dict(score_threshold=0.3, iou_threshold=0.1, tile_size=7), dict(canonicalized_coordinates=True, sorted_input=True)):
+        run_both(lambda tf: tf.image.non_max_suppression_padded(tf.constant(several), tf.constant(theirs), 40, pad_to_max_output_size=True, **given))
+        run_both(lambda tf: tf.image.non_max_suppression_padded(tf.constant(several[0, 0]), tf.constant(theirs[0, 0]), 70, **given))
     run_both(lambda tf: tf.image.non_max_suppression_with_scores(boxes, scores, 8, iou_threshold=1.0, soft_nms_sigma=0.5))
     run_both(lambda tf: tf.image.draw_bounding_boxes(BATCH, boxes[None, :5].repeat(2, 0)))
 

@@ -500,7 +500,7 @@ def top_k_grad(g: Any, op: Any, d_values: Any, _: Any) -> list[Any]:
 TOP_K_ERRORS = [
     (dict(input=normal(2, 3), k=4), InvalidArgumentError, "input must have at least k columns. Had 3, needed 4"),
 ]
-VARIOUS_ROWS = [normal(3, 5), ints(3, 6, lo=0, hi=4), ints(2, 30, lo=0, hi=9), normal(7)]
+VARIOUS_ROWS = [normal(3, 5), ints(3, 6, lo=0, hi=4), ints(2, 30, lo=0, hi=9), normal(7), arr([[-0.0, 0.0, -1.0, 0.0, -0.0], [0.0, -0.0, 0.0, -0.0, 2.0]], dtype=np.float32)]
 
 op("TopK(input: T) -> (values: T, indices: int32) [k: int >= 0; sorted: bool = true; T: type in REALS] deprecated@7",
    shape=top_k_shape, numpy=top_k_v1, grad=top_k_grad, errors=TOP_K_ERRORS,

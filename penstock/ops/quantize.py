@@ -226,14 +226,15 @@ def _round(x: np.ndarray, mode: bytes) -> np.ndarray:
 def _one_range(x: np.ndarray, low: Any, high: Any, *, given: bool, signed: bool, bits: int, narrow: bool, mode: bytes) -> np.ndarray:
     """Rounds to whole steps; the side of the range that needs the larger step decides."""
     kind = x.dtype.type
-    if given:
-        if low > high:
-            raise InvalidArgumentError(f"Invalid range: input_min {low:g} > input_max {high:g}")
-    else:
+    if not given:
         low, high = (x.min(), x.max()) if x.size else (kind(0), kind(0))
+        if np.isnan(low):  # numbers that are none do not count
+            low, high = np.fmin.reduce(x, None), np.fmax.reduce(x, None)
+    limits = np.finfo(kind)
+    low, high = (kind(0) if abs(end) < limits.tiny else end for end in (low, high))
     largest = kind((1 << (bits - 1)) - 1 if signed else (1 << bits) - 1)
     smallest = kind((-(1 << (bits - 1)) + (1 if narrow else 0)) if signed else 0)
-    top = np.finfo(np.float32).max
+    top = limits.max
     from_low = smallest / low if smallest * low > 0 else top
     from_high = largest / high if largest * high > 0 else top
     if from_low < from_high:
@@ -246,13 +247,13 @@ def _one_range(x: np.ndarray, low: Any, high: Any, *, given: bool, signed: bool,
     if found is not None:
         return found
     if given:
-        x = np.minimum(np.maximum(x, low), high)
+        x = np.maximum(np.minimum(x, high), low)  # the lower end is the one that counts where it is above the other
     return (_round(x * kind(scale), mode) * kind(step)).astype(kind)
 
 
 def _to_steps(round: Callable[[Vec], Vec]) -> NumberedLoop:
     # In this order of minimum and maximum what is NaN stays so.
-    return NumberedLoop(lambda x, low, high, scale, step: round(high.op("min", low.op("max", x)) * scale) * step, 4)
+    return NumberedLoop(lambda x, low, high, scale, step: round(low.op("max", high.op("min", x)) * scale) * step, 4)
 
 
 _TO_STEPS = {b"HALF_TO_EVEN": _to_steps(np.rint), b"HALF_UP": _to_steps(lambda x: np.floor(x + 0.5))}
@@ -270,6 +271,8 @@ def quantize_and_dequantize(x: Any, low: Any, high: Any, *, given: bool, signed:
         if given and (low.ndim or high.ndim):
             bad = low if low.ndim else high
             raise InvalidArgumentError(f"If axis is -1, input_min and input_max must be scalars, got shape {format_dims(bad.shape)}")
+        if given and low > high:  # TensorFlow does not look at the ranges of slices
+            raise InvalidArgumentError(f"Invalid range: input_min {low:g} > input_max {high:g}")
         return _one_range(work, low[()], high[()], **options).astype(x.dtype, copy=False)
     if not -1 <= axis < x.ndim:
         raise InvalidArgumentError(f"Axis requested is larger than input dimensions. Axis: {axis} Input Dimensions: {x.ndim}")
@@ -325,6 +328,9 @@ _QUANTIZE_SAMPLES = [
     dict(input=normal(8, scale=5.0), input_min=arr(0.0), input_max=arr(0.0), num_bits=4, narrow_range=True, round_mode="HALF_UP"),
     dict(input=normal(8, scale=5.0), input_min=arr(0.0), input_max=arr(3.0), signed_input=False, range_given=True),
     dict(input=normal(3, 2), input_min=arr([0.0, 0.0, 0.0]), input_max=arr([0.0, 0.0, 0.0]), axis=0),
+    dict(input=normal(8, scale=4.0), input_min=arr(-3.0), input_max=arr(-1.0), signed_input=False, range_given=True),
+    dict(input=normal(8, scale=4.0), input_min=arr(1.0), input_max=arr(3.0), range_given=True, num_bits=4),
+    dict(input=arr([3.0, np.nan, -2.0, 0.3], dtype=np.float32), input_min=arr(0.0), input_max=arr(0.0)),
 ]
 
 op("QuantizeAndDequantize(input: T) -> (output: T) [signed_input: bool = true; num_bits: int = 8; range_given: bool = false;"

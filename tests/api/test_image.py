@@ -76,7 +76,8 @@ def test_crops_and_pads():
     (lambda: image.grayscale_to_rgb(X), ValueError, "should be size 1"),
     (lambda: image.total_variation(X[0]), ValueError, "must be either 3 or 4-dimensional"),
     (lambda: image.rgb_to_hsv(X[..., :2]), ValueError, "Dimension must be 3 but is 2"),
-    (lambda: image.non_max_suppression_padded(X, X, 1, sorted_input=True), tf.errors.UnimplementedError, "batches"),
+    (lambda: image.non_max_suppression_padded(BATCH, X, 1), ValueError, "must be True for batched input"),
+    (lambda: image.non_max_suppression_padded(np.zeros((0, 4), np.float32), np.zeros(0, np.float32), 1), ValueError, "at least one box"),
 ])
 def test_errors(action, error, text):
     with pytest.raises(error, match=text):
@@ -152,14 +153,51 @@ def test_standardization_and_measures():
     np.testing.assert_allclose(edges[0, :, 1:-1, 0], np.broadcast_to([0.0, 8.0], (4, 3, 2)), atol=1e-5)
 
 
+THREE = [[0, 0, 1, 1], [2, 2, 3, 3], [5, 5, 6, 6]]
+
+
+@pytest.mark.parametrize("boxes, threshold, given, expected", [
+    ([[0, 0, 1, 2], [0, 0, 1, 1], [5, 5, 6, 6]], 0.5, {}, [0, 2]),  # as near as the threshold is too near
+    ([[3, 3, 3, 4], [0, 0, 1, 1], [5, 5, 6, 6]], 0.5, {}, [0, 1, 2]),
+    ([[0, 0, 1, 1], [1, 1, 0.05, 0.05], [5, 5, 6, 6]], 0.5, {}, [0, 1, 2]),  # the first box says which corner comes first
+    ([[1, 1, 0, 0], [1, 1, 0.05, 0.05], [6, 6, 5, 5]], 0.5, {}, [0, 2]),
+    (THREE, 0.0, {}, [0, 1, 2]),
+    (THREE, 0.0, dict(tile_size=2), [0, 1]),  # all that comes in later tiles is as near to the others as 0
+    ([[-2, -2, -1, -1], [2, 2, 3, 3], [5, 5, 6, 6]], 0.5, {}, [1, 2]),  # nothing above zero is no box
+    (THREE, 0.5, dict(score_threshold=0.8), [0]),
+    (THREE, 0.5, dict(sorted_input=True, canonicalized_coordinates=True, tile_size=1), [0, 1, 2]),
+    ([[0, 0, np.inf, np.inf], [2, 2, 3, 3], [5, 5, 6, 6]], 0.5, {}, [1, 2, 2]),
+])
+def test_suppression_in_tiles(boxes, threshold, given, expected):
+    """Results of TensorFlow."""
+    b, s, t = tf.placeholder(tf.float32, [None, 4]), tf.placeholder(tf.float32, [None]), tf.placeholder(tf.float32, [])
+    feed = {b: np.array(boxes, np.float32), s: np.array([0.9, 0.8, 0.7], np.float32), t: threshold}
+    indices, count = run(image.non_max_suppression_padded(b, s, 4, t, **given), feed)
+    assert indices.tolist() == expected and count == len(expected) and indices.dtype == count.dtype == np.int32
+    padded, count = run(image.non_max_suppression_padded(b, s, 5, threshold, pad_to_max_output_size=True, **given), feed)
+    assert padded.tolist() == expected + [0] * (5 - len(expected)) and count == len(expected)
+
+
+def test_suppression_in_several_images():
+    several = np.array([[THREE, [[0, 0, 1, 1], [0, 0, 1, 1.1], [0, 0, 1, 1.9]]]], np.float32)
+    for boxes in (several, tf.constant(several)):
+        indices, count = image.non_max_suppression_padded(boxes, tf.constant([[[0.1, 0.9, 0.5], [0.5, 0.5, 0.6]]]), 2, pad_to_max_output_size=True)
+        assert indices.shape == [1, 2, 2]
+        indices, count = run((indices, count))
+        assert indices.tolist() == [[[1, 2], [2, 0]]] and count.tolist() == [[2, 1]]
+    none = run(image.non_max_suppression_padded(several, np.ones((1, 2, 3), np.float32), 0, pad_to_max_output_size=True))
+    assert none[0].shape == (1, 2, 0) and none[1].tolist() == [[0, 0]]
+    b, s = tf.placeholder(tf.float32, [None, 4]), tf.placeholder(tf.float32, [None])
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        run(image.non_max_suppression_padded(b, s, 2), {b: np.zeros((0, 4)), s: np.zeros(0)})
+
+
 def test_boxes():
     boxes = np.array([[0, 0, 1, 1], [0, 0.1, 1, 1.1], [0, 10, 1, 11], [0, 10.1, 1, 11.1]], np.float32)
     scores = np.array([0.5, 0.9, 0.6, 0.7], np.float32)
     assert run(image.non_max_suppression(boxes, scores, 10)).tolist() == [1, 3]
     assert run(image.non_max_suppression(boxes, scores, 10, iou_threshold=0.95)).tolist() == [1, 3, 2, 0]
     assert run(image.non_max_suppression(boxes, scores, 1, score_threshold=0.95)).tolist() == []
-    indices, count = run(image.non_max_suppression_padded(boxes, scores, 3, pad_to_max_output_size=True))
-    assert indices.tolist() == [1, 3, 0] and count == 2
     soft, kept = run(image.non_max_suppression_with_scores(boxes, scores, 4, iou_threshold=1.0, soft_nms_sigma=0.5))
     assert soft.tolist()[:2] == [1, 3] and kept[0] == np.float32(0.9) and (np.diff(kept) <= 0).all() and kept[-1] < 0.5
     crops = run(image.crop_and_resize(BATCH, [[0.0, 0.0, 1.0, 1.0]], [1], [4, 5]))

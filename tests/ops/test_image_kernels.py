@@ -107,11 +107,33 @@ def test_soft_suppression(threshold):
     np.testing.assert_allclose(kept, values, rtol=1e-6)
 
 
-def test_boxes_that_are_not_numbers_suppress_nothing():
+def test_boxes_that_are_not_numbers_take_all_score_from_others():
     where = np.array([[0, 0, 1, 1], [np.nan, 0, 1, 1], [0, 0, 1, 1], [0, 0, np.inf, np.inf]], np.float32)
     scores = np.array([0.5, 0.9, 0.4, 0.8], np.float32)
-    assert boxes.non_max_suppression_v2(where, scores, np.int32(9), np.float32(0.5)).tolist() == [1, 3, 0]
+    assert boxes.non_max_suppression_v2(where, scores, np.int32(9), np.float32(0.5)).tolist() == [1, 0, 3]
     assert boxes.non_max_suppression_v2(where[:1], np.array([np.nan], np.float32), np.int32(9), np.float32(0.5)).tolist() == []
+
+
+_N, _I = np.nan, np.inf
+
+
+@pytest.mark.parametrize("where, least, expected", [
+    ([[_N] * 4, [0, 0, 1, 1], [2, 2, 3, 3]], 0.1, {0: 0.9}),
+    ([[0, 0, 1, 1], [_N, 0, 1, 1], [2, 2, 3, 3]], 0.1, {0: 0.9, 2: 0.7}),
+    ([[0, 0, 1, 1], [_N, 0, 1, 1], [2, 2, 3, 3]], -_I, {0: 0.9, 2: 0.7, 1: 0.0}),
+    ([[0, 0, 1, 1], [0, 0, _N, 1], [0, 0, 1, 1]], 0.1, {0: 0.9, 1: 0.8}),  # NaN behind a number does not count: there is no area
+    ([[0, 0, _I, _I], [0, 0, _I, _I], [-2, -2, -1, -1]], 0.1, {0: 0.9, 2: 0.7}),
+    ([[0, 0, 1e30, 1e30], [0, 0, 1e30, 1e30], [-2, -2, -1, -1]], 0.1, {0: 0.9, 2: 0.7}),
+])
+@pytest.mark.parametrize("more", [0, 40])
+def test_overlaps_that_are_no_numbers(where, least, expected, more):
+    """Results of TensorFlow, also among so many boxes that loops in machine code might have them."""
+    rest = np.arange(more, dtype=np.float32)[:, None] * 2 + np.array([10, 10, 11, 11], np.float32)
+    arguments = np.concatenate([np.array(where, np.float32), rest]), np.r_[[0.9, 0.8, 0.7], np.full(more, -1)].astype(np.float32), np.int32(len(expected))
+    thresholds = np.float32(0.5), np.float32(least)
+    assert boxes.non_max_suppression_v3(*arguments, *thresholds).tolist() == list(expected)
+    found, kept, _ = boxes.non_max_suppression_v5(*arguments, *thresholds, np.float32(0), pad_to_max_output_size=False)
+    assert found.tolist() == list(expected) and kept.tolist() == [np.float32(v) for v in expected.values()]
 
 
 def test_overlaps_need_not_be_symmetric(parts):

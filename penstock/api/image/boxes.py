@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from penstock import dtypes, errors
+from penstock import dtypes
+from penstock.api import array_ops
 from penstock.api.array_ops import one_of
 from penstock.api.framework import name_scope
+from penstock.api.image import tiles
 from penstock.graph.convert import convert_to_tensor
 from penstock.graph.ir import Tensor
 from penstock.graph.raw import raw
@@ -73,16 +75,22 @@ def non_max_suppression_padded(
     pad_to_max_output_size: bool = False, name: str | None = None, sorted_input: bool = False, canonicalized_coordinates: bool = False,
     tile_size: int = 512,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """(indices, number of valid ones); indices are filled up with 0 if `pad_to_max_output_size`."""
-    if sorted_input or canonicalized_coordinates or tile_size != 512:
-        raise errors.UnimplementedError("non_max_suppression_padded over batches of images is not part of Penstock.")
+    """(indices, number of valid ones) of the best boxes, each of which overlaps better ones by less than `iou_threshold`; indices are filled up with 0
+    if `pad_to_max_output_size`. Boxes of several images, (..., n, 4), have to be padded.
+
+    The first box says of all of them which corner comes first, unless it is the lower one anyway (`canonicalized_coordinates`). `sorted_input` boxes come
+    best first. `tile_size` boxes of an image are taken together.
+    """
     with name_scope(name, "non_max_suppression_padded"):
-        iou_threshold = convert_to_tensor(iou_threshold, name="iou_threshold")
-        score_threshold = convert_to_tensor(score_threshold, name="score_threshold")
-        found = raw.NonMaxSuppressionV4(
-            boxes, scores, max_output_size, iou_threshold, score_threshold, pad_to_max_output_size=pad_to_max_output_size
+        boxes, scores = convert_to_tensor(boxes, name="boxes"), convert_to_tensor(scores, name="scores")
+        if not pad_to_max_output_size and boxes.dims is not None and len(boxes.dims) > 2:
+            raise ValueError(f"'pad_to_max_output_size' (value {pad_to_max_output_size}) must be True for batched input")
+        indices, valid = tiles.suppress(
+            boxes, scores, max_output_size, iou_threshold, score_threshold, sorted_input, canonicalized_coordinates, tile_size
         )
-        return found[0], found[1]
+        if not pad_to_max_output_size:
+            return indices[0, :valid], valid
+        return array_ops.reshape(indices, array_ops.concat([array_ops.shape(boxes)[:-2], [max_output_size]], 0)), valid
 
 
 def combined_non_max_suppression(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import heapq
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -24,6 +23,7 @@ _THREADS_FROM = 1 << 20  # as many as this are shared out to threads, which othe
 _BLOCK_OF_BOXES = 256
 _NATIVE_FROM = 1 << 11  # fewer numbers are not worth a loop in machine code
 _BOXES_FROM = 16  # nor are fewer boxes
+_LARGEST_SQUARE = 1e37  # the squares of sides of boxes, and with them areas, are not much larger than the sum of the squares of all coordinates
 _LEAST_SIGMA = 1e-20  # whose reciprocal is a number in single precision
 
 # -- crops ------------------------------------------------------------------------------------------------------------
@@ -260,11 +260,27 @@ def _ends(along: np.ndarray, count: int, size: int) -> tuple[np.ndarray, np.ndar
 # -- non-maximum suppression ------------------------------------------------------------------------------------------
 
 
+def _ends_of_sides(boxes: np.ndarray) -> Any:
+    """((lower y, higher y), (lower x, higher x)); of a NaN and a number it is the first that counts, as in C++."""
+    if _are_small(boxes):
+        return [(np.minimum(a, b), np.maximum(a, b)) for a, b in ((boxes[:, 0], boxes[:, 2]), (boxes[:, 1], boxes[:, 3]))]
+    for_both = []
+    for first, last in ((boxes[:, 0], boxes[:, 2]), (boxes[:, 1], boxes[:, 3])):
+        for_both.append((np.where(last < first, last, first), np.where(first < last, last, first)))
+    return for_both
+
+
+def _areas(boxes: np.ndarray) -> np.ndarray:
+    (y1, y2), (x1, x2) = _ends_of_sides(boxes)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return (y2 - y1) * (x2 - x1)
+
+
 def _overlap(boxes: np.ndarray) -> Near:
     """Intersection over union of boxes, whichever corners they are given by; 0 for those without area."""
-    y1, y2 = np.minimum(boxes[:, 0], boxes[:, 2]), np.maximum(boxes[:, 0], boxes[:, 2])
-    x1, x2 = np.minimum(boxes[:, 1], boxes[:, 3]), np.maximum(boxes[:, 1], boxes[:, 3])
-    area = (y2 - y1) * (x2 - x1)
+    (y1, y2), (x1, x2) = _ends_of_sides(boxes)
+    with np.errstate(over="ignore", invalid="ignore"):
+        area = (y2 - y1) * (x2 - x1)
     flat = area <= 0
     any_flat = flat.any()
 
@@ -274,9 +290,9 @@ def _overlap(boxes: np.ndarray) -> Near:
             length -= np.maximum(low[some, None], low[others])
             return np.maximum(length, 0, out=length)
 
-        both = side(y1, y2)
-        both *= side(x1, x2)
-        with np.errstate(divide="ignore", invalid="ignore"):
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            both = side(y1, y2)
+            both *= side(x1, x2)
             either = area[some, None] + area[others]
             either -= both
             both /= either
@@ -350,11 +366,15 @@ def _suppress_in_order(order: np.ndarray, near: Near, limit: int, threshold: flo
     return chosen[:count]
 
 
+_GONE = -1.0
+
+
 def suppress_softly(
     scores: np.ndarray, near: Near, limit: int, threshold: float, score_threshold: float, sigma: float
 ) -> tuple[list[int], list[float]]:
-    """The indices of boxes to keep, best first, and their scores, which the boxes near them lower."""
-    scale = -0.5 / sigma
+    """The indices of boxes to keep, best first, and their scores, which the boxes near them lower: with a sigma of 0, what is nearer than the threshold
+    goes, and a nearness that is no number lowers scores to 0. With other sigmas, that takes boxes away."""
+    scale = -0.5 / sigma if sigma else 0.0
     everyone = np.arange(len(scores))
     heap = [(-score, i, 0) for i, score in enumerate(scores.tolist()) if score > score_threshold]
     heapq.heapify(heap)
@@ -364,15 +384,21 @@ def suppress_softly(
     while heap and len(chosen) < limit:
         negative, index, begin = heapq.heappop(heap)
         score = original = -negative
+        is_gone = False
         for other in reversed(range(begin, len(chosen))):
-            score *= factors[other][index]
-            if score <= score_threshold:
+            factor = factors[other][index]
+            is_gone = factor == _GONE
+            score *= factor
+            if is_gone or score <= score_threshold:
                 break
+        if is_gone:
+            continue
         if score == original:
             chosen.append(index)
             kept.append(score)
             row = near(everyone, everyone[index : index + 1])[:, 0].astype(np.float64)
-            factors.append(np.where(row <= threshold, np.exp(scale * row * row), 0.0).tolist())
+            left, nothing = (np.exp(scale * row * row), 0.0) if sigma else (row == row, _GONE)
+            factors.append(np.where(row > threshold, nothing, left).tolist())
         elif score > score_threshold:
             heapq.heappush(heap, (-score, index, len(chosen)))
     return chosen, kept
@@ -401,10 +427,19 @@ def non_max_suppression_v2(boxes: Any, scores: Any, max_output_size: Any, iou_th
 
 def non_max_suppression_v3(boxes: Any, scores: Any, max_output_size: Any, iou_threshold: Any, score_threshold: Any) -> np.ndarray:
     _checked(boxes, scores, max_output_size, iou_threshold)
-    limit, threshold = min(int(max_output_size), len(boxes)), float(iou_threshold)
+    return _suppress_all(boxes, scores, min(int(max_output_size), len(boxes)), float(iou_threshold), float(score_threshold))[0]
+
+
+def _suppress_all(boxes: np.ndarray, scores: np.ndarray, limit: int, threshold: float, score_threshold: float) -> tuple[np.ndarray, np.ndarray]:
+    """The indices of the boxes to keep, best first, and their scores."""
     if _takes_loops(boxes):
-        return _suppress(boxes, scores, limit, threshold, float(score_threshold))
-    return suppress(scores, _overlap(boxes), limit, threshold, float(score_threshold))
+        found = _suppress(boxes, scores, limit, threshold, score_threshold)
+    elif _are_small(boxes) or np.isfinite(_areas(boxes)).all():
+        found = suppress(scores, _overlap(boxes), limit, threshold, score_threshold)
+    else:
+        numbers, kept = suppress_softly(scores, _overlap(boxes), limit, threshold, score_threshold, 0)
+        return np.array(numbers, np.int32), np.array(kept, scores.dtype)
+    return found, scores[found]
 
 
 def _suppress(boxes: np.ndarray, scores: np.ndarray, limit: int, threshold: float, score_threshold: float) -> np.ndarray:
@@ -415,10 +450,12 @@ def _suppress(boxes: np.ndarray, scores: np.ndarray, limit: int, threshold: floa
 
 
 def _takes_loops(boxes: np.ndarray) -> bool:
-    if boxes.dtype != np.float32 or len(boxes) < _BOXES_FROM or not pixels.available():
-        return False
-    with np.errstate(over="ignore", invalid="ignore"):
-        return math.isfinite(np.add.reduce(boxes, None)) or bool(np.isfinite(boxes).all())
+    return boxes.dtype == np.float32 and len(boxes) >= _BOXES_FROM and pixels.available() and _are_small(boxes)
+
+
+def _are_small(boxes: np.ndarray) -> bool:
+    """Whether the boxes are numbers, and so small that their areas are, too; it is not asked very exactly."""
+    return bool(np.vdot(boxes, boxes) < _LARGEST_SQUARE)
 
 
 def _corners(boxes: np.ndarray) -> np.ndarray:
@@ -448,9 +485,10 @@ def non_max_suppression_v5(
         raise InvalidArgumentError("soft_nms_sigma_val must be >= 0")
     limit = min(int(max_output_size), len(boxes))
     sigma, thresholds = float(soft_nms_sigma), (np.inf, float(score_threshold))  # TF lowers scores by any overlap, large ones too
+    found: Any
+    kept: Any
     if not sigma:
-        found = non_max_suppression_v3(boxes, scores, max_output_size, iou_threshold, score_threshold)
-        kept: Any = scores[found]
+        found, kept = _suppress_all(boxes, scores, limit, float(iou_threshold), float(score_threshold))
     elif sigma >= _LEAST_SIGMA and scores.dtype == np.float32 and _takes_loops(boxes) and not (scores < 0).any():
         found, kept = suppression.suppress_softly(_corners(boxes), scores, limit, *thresholds, -0.5 / sigma)
     else:
@@ -467,7 +505,16 @@ def non_max_suppression_with_overlaps(overlaps: Any, scores: Any, max_output_siz
     if scores.shape != (len(overlaps),):
         raise InvalidArgumentError("scores has incompatible shape")
     limit = min(int(max_output_size), len(overlaps))
-    return suppress(scores, lambda some, others: overlaps[some[:, None], others], limit, float(overlap_threshold), float(score_threshold))
+    thresholds, odd = (float(overlap_threshold), float(score_threshold)), False
+
+    def near(some: np.ndarray, others: np.ndarray) -> np.ndarray:
+        nonlocal odd
+        table = overlaps[some[:, None], others]
+        odd |= bool(np.isnan(np.add.reduce(table, None)))
+        return table
+
+    found = suppress(scores, near, limit, *thresholds)
+    return np.array(suppress_softly(scores, near, limit, *thresholds, 0)[0], np.int32) if odd else found
 
 
 def combined_non_max_suppression(

@@ -104,16 +104,20 @@ def _quantised(
     shape = [-1 if i == axis else 1 for i in range(x.ndim)]
     if given:
         unreported(low, high)
-        need(not (is_known(low) and is_known(high)) or bool(np.all(low <= high)), "an empty range")
+        need(axis >= 0 or not (is_known(low) and is_known(high)) or bool(np.all(low <= high)), "an empty range")
         wanted = () if axis == -1 else (x.shape[axis],)
         need(np.shape(low) == np.shape(high) == wanted, "ranges that do not fit the axis")
         low, high = (jnp.reshape(jnp.asarray(v).astype(work.dtype), () if axis == -1 else shape) for v in (low, high))
     else:
         rest = tuple(i for i in range(x.ndim) if i != axis)
-        low, high = jnp.min(work, rest, keepdims=True), jnp.max(work, rest, keepdims=True)
+        numbers = work == work  # what is none does not count
+        low = jnp.min(jnp.where(numbers, work, kind(np.inf)), rest, keepdims=True)
+        high = jnp.max(jnp.where(numbers, work, kind(-np.inf)), rest, keepdims=True)
+    limits = np.finfo(kind)
+    low, high = (jnp.where(jnp.abs(end) < limits.tiny, kind(0), end) for end in (low, high))
     largest = kind((1 << (bits - 1)) - 1 if signed else (1 << bits) - 1)
     smallest = kind((-(1 << (bits - 1)) + (1 if narrow_range else 0)) if signed else 0)
-    top = kind(np.finfo(np.float32).max)
+    top = limits.max
     from_low = jnp.where(smallest * low > 0, smallest / low, top)
     from_high = jnp.where(largest * high > 0, largest / high, top)
     by_low = from_low < from_high
@@ -121,7 +125,7 @@ def _quantised(
     step = jnp.where(by_low, low / (smallest or kind(1)), high / largest)
     if given:
         start, stop = jnp.where(by_low, low, smallest * step), jnp.where(by_low, largest * step, high)
-        work = jnp.minimum(jnp.maximum(work, start), stop)
+        work = jnp.maximum(jnp.minimum(work, stop), start)  # the lower end is the one that counts where it is above the other
     scaled = work * scale
     return narrow((jnp.rint(scaled) if mode == b"HALF_TO_EVEN" else jnp.floor(scaled + kind(0.5))) * step, x.dtype)
 

@@ -9,7 +9,7 @@ import numpy as np
 from penstock.dtypes import DType
 from penstock.engines.xla.checks import need
 from penstock.engines.xla.rule import jnp, lax, rule, static, static_ints
-from penstock.engines.xla.values import array, size_of, zeros
+from penstock.engines.xla.values import array, is_int, size_of, zeros
 
 
 def _top_k(x: Any, k: int, index_type: Any) -> list[Any]:
@@ -17,8 +17,13 @@ def _top_k(x: Any, k: int, index_type: Any) -> list[Any]:
     shape = (*x.shape[:-1], k)
     if size_of(shape) == 0:
         return [zeros(shape, x.dtype), zeros(shape, index_type)]
-    values, index = lax.top_k(array(x), k)
-    return [values, index.astype(index_type)]
+    x = array(x)
+    if is_int(x):
+        values, index = lax.top_k(x, k)
+        return [values, index.astype(index_type)]
+    # XLA takes -0.0 for less than 0.0; here they are equal.
+    _, index = lax.top_k(jnp.where(x == 0, np.zeros((), x.dtype), x), k)
+    return [jnp.take_along_axis(x, index, -1), index.astype(index_type)]
 
 
 @rule("TopK")
