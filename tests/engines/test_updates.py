@@ -64,6 +64,19 @@ def test_machine_code_for_products_is_written_aside_once(threads, monkeypatch):
 
 
 @needs_library
+@pytest.mark.parametrize("name", ["descent", "momentum", "adam"])
+def test_only_updates_of_matrices_want_products(name, monkeypatch):
+    """Machine code for products takes 5 MB."""
+    formula, slots, rest, attrs = CASES[name]
+    wanted = []
+    monkeypatch.setattr(lib.get(), "prepare_products", lambda: wanted.append(shape))
+    for shape in [(3, 3, 16, 51), (51 * 144,), (144, 51)]:
+        arrays = [np.ones(shape, S) for _ in range(slots)]
+        assert updates.update(formula, arrays, rest(np.ones(shape, S)), attrs)
+    assert wanted == [(144, 51)]
+
+
+@needs_library
 def test_an_unknown_formula_and_a_switched_off_engine_are_left_alone(monkeypatch):
     var, grad = np.ones(10_000, S), np.ones(10_000, S)
     assert not updates.update(f.add_sign, [var, var.copy()], (S(1), S(1), S(1), S(1), grad), {})

@@ -468,6 +468,7 @@ def test_labels_outside_of_the_classes_are_nan():
 
 def test_quantisation_of_the_first_kind():
     compare("QuantizeAndDequantize", [], [random(4, 3)])
+    compare("QuantizeAndDequantize", [], [np.array([3.0, np.nan, -2.0, 0.3], np.float32)])
     compare("QuantizeAndDequantize", [], [random(4, 3)], range_given=True, input_min=-0.5, input_max=0.75, num_bits=4)
     with pytest.raises(Unsupported):
         by_rule("QuantizeAndDequantize", [], [random(4)], {"range_given": True, "input_min": 1.0, "input_max": 0.0})

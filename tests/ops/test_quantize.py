@@ -47,6 +47,15 @@ def test_quantize_and_dequantize(sess):
     np.testing.assert_array_equal(sess.run(inside), [0, 0, 1, 1, 1, 1, 1, 1, 0])
 
 
+def test_ranges_are_those_of_numbers(sess):
+    """In TensorFlow, it depends on the place of a NaN whether the numbers near it count."""
+    x = np.array([3.0, np.nan, -2.0, 0.3], np.float32)
+    got = sess.run(tf.raw_ops.QuantizeAndDequantizeV2(input=x, input_min=0.0, input_max=0.0))
+    wanted = sess.run(tf.raw_ops.QuantizeAndDequantizeV2(input=x[[0, 2, 3]], input_min=0.0, input_max=0.0))
+    assert np.isnan(got[1])
+    np.testing.assert_array_equal(got[[0, 2, 3]], wanted)
+
+
 def test_ranges_that_make_no_sense(sess):
     with pytest.raises(tf.errors.InvalidArgumentError, match="min has to be smaller than max, was: 2 >= 1"):
         sess.run(tf.fake_quant_with_min_max_args(X, min=2, max=1))

@@ -51,10 +51,11 @@ _SQRT, _INVERSE = Eltwise("sqrt"), Eltwise("pow", 1.0, -1.0)
 
 
 class Spec(NamedTuple):
-    """How many elements, and the numbers that are compiled in."""
+    """How many elements, the numbers that are compiled in, and whether the variable is a matrix: to others, no products are added."""
 
     size: int
     numbers: tuple[float, ...]
+    is_matrix: bool
 
 
 def _number(value: Any) -> np.ndarray:
@@ -112,7 +113,8 @@ class Descent:
     """var -= alpha * delta"""
 
     def __init__(self, m: Maker, spec: Spec) -> None:
-        m.library.prepare_products()
+        if spec.is_matrix:
+            m.library.prepare_products()
         self.main = _pass(m, spec.size, False, _ADDED)
 
     def run(self, arrays: Sequence[np.ndarray], alpha: Any, delta: Gradient) -> None:
@@ -127,7 +129,8 @@ class Momentum:
     """accum = momentum * accum + grad; var -= lr * accum, or with Nesterov's step ahead"""
 
     def __init__(self, m: Maker, spec: Spec, use_nesterov: bool) -> None:
-        m.library.prepare_products()
+        if spec.is_matrix:
+            m.library.prepare_products()
         (momentum,) = spec.numbers
         self.momentum = momentum
         self.main = _pass(m, spec.size, False, Sum(momentum)) if momentum else _pass(m, spec.size, False, Add((spec.size,), (1,)))
@@ -187,7 +190,7 @@ class Adam:
         size = spec.size
         self.numbers = spec.numbers
         self.from_factors = 0 < beta1 < 1 and 0 < beta2 < 1 and epsilon >= LEAST_EPSILON
-        if self.from_factors:
+        if self.from_factors and spec.is_matrix:
             m.library.prepare_products()
         self.main = _pass(m, size, True, Eltwise("linear", _rest(beta1), 0.0), _ADDED, alg=lib.BINARY_SUB)
         self.squares = _averages(m, size, beta2)
@@ -305,7 +308,7 @@ def update(formula: Callable[..., None], arrays: Sequence[np.ndarray], rest: Seq
     if not all(map(math.isfinite, numbers)):  # nothing worth compiling
         return False
     size = arrays[0].size
-    plan = planned(kind, library, size / ELEMENTS_PER_US, Spec(size, numbers), *options)
+    plan = planned(kind, library, size / ELEMENTS_PER_US, Spec(size, numbers, arrays[0].ndim == 2), *options)
     if plan is None:
         return False
     try:
