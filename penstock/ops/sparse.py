@@ -13,6 +13,7 @@ from penstock.ops.kernels.rows import NARROW, passes
 from penstock.ops.kernels.sparse import (
     RowPlan,
     add_at,
+    are_below,
     are_inside,
     check_in_order,
     check_sparse,
@@ -111,10 +112,10 @@ def _entries(indices: np.ndarray, adjoint_a: bool, m: int, k: int, state: Any, i
         return kept[2]
     rows, columns = (indices[:, i].copy() for i in ((1, 0) if adjoint_a else (0, 1)))  # nobody else can change them once they are checked
     for name, part, limit, column in (("m", rows, m, 0), ("k", columns, k, 1)):
-        if part.size and not (0 <= part.min() and part.max() < limit):
+        if not are_below(part, limit):
             bad = np.flatnonzero((part < 0) | (part >= limit))
             raise InvalidArgumentError(f"{name} ({part[bad[0]]}) from index[{bad[0]},{column}] out of bounds (>={limit})")
-    found = _Entries(rows, columns, bool((rows[1:] >= rows[:-1]).all()))
+    found = _Entries(rows, columns, bool(np.logical_and.reduce(rows[1:] >= rows[:-1])))
     if is_constant:
         state.__dict__["entries"] = (indices, (m, k), found)
     return found

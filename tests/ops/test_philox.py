@@ -267,8 +267,10 @@ def test_multinomial_of_many_classes_and_few_samples(classes, dtype, monkeypatch
     found = [samplers.multinomial(Philox(9), logits, n, np.int64) for n in (3, 20)]
     monkeypatch.setattr(samplers.searching, "places", lambda *_: None)
     monkeypatch.setattr(samplers, "reduce_short_rows", lambda *_: None)
-    for n, got in zip((3, 20), found):
-        np.testing.assert_array_equal(samplers.multinomial(Philox(9), logits, n, np.int64), got, strict=True)
+    for few in (1, 16):  # rows side by side, and one by one
+        monkeypatch.setattr(samplers.searching, "MANY_IN_A_ROW", few)
+        for n, got in zip((3, 20), found):
+            np.testing.assert_array_equal(samplers.multinomial(Philox(9), logits, n, np.int64), got, strict=True)
 
 
 @pytest.mark.parametrize("classes", [1, 2, 3, 7, 8, 33])

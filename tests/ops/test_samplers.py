@@ -57,13 +57,16 @@ def test_classes_whose_logits_are_not_finite_are_out(dtype, strange):
     if np.dtype(dtype).kind not in "iu":
         for i, value in enumerate(strange):
             logits[i + 1, 3], logits[4] = value, value
-    sums = np.empty(logits.shape)
-    samplers._cumulate(logits, logits.max(1, keepdims=True), sums)
+    weights = np.empty(logits.shape)
+    samplers._weigh(logits, logits.max(1, keepdims=True), weights, 1)
     wide = logits.astype(np.float64)
     finite = np.isfinite(wide)
     top = np.max(np.where(finite, wide, -np.inf), 1, keepdims=True)
-    want = np.where(finite, np.exp(wide - np.where(np.isfinite(top), top, 0)), 0).cumsum(1)
-    np.testing.assert_array_equal(sums, want)
+    want = np.where(finite, np.exp(wide - np.where(np.isfinite(top), top, 0)), 0)
+    np.testing.assert_array_equal(weights, want)
+    across = np.empty(logits.T.shape)
+    samplers._weigh(logits.T, logits.max(1, keepdims=True).T, across, 0)
+    np.testing.assert_array_equal(across.T, want)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -19,7 +19,7 @@ from penstock.errors import InternalError, InvalidArgumentError
 from penstock.ops import native
 from penstock.ops.kernels.libm32 import logf
 from penstock.ops.kernels.short_rows import reduce_short_rows
-from penstock.ops.native import bounded, rejection, searching, shuffles
+from penstock.ops.native import bounded, rejection, searching, shuffles, transposes
 from penstock.ops.native.frames import share_out
 from penstock.ops.philox import RESERVED_PER_OUTPUT, Philox, box_muller64, float64_of, normal, uniform
 
@@ -245,49 +245,82 @@ def _binomial_rejection(lanes: Lanes, n: np.ndarray, p: np.ndarray) -> np.ndarra
     return out
 
 
-def _cumulate(logits: np.ndarray, largest: np.ndarray, cdf: np.ndarray) -> None:
-    """Sums of exp(logits - the largest of a row) from the left; what is not finite counts as nothing."""
+def _weigh(logits: np.ndarray, largest: np.ndarray, weights: np.ndarray, axis: int) -> None:
+    """exp(logits - the largest one along the axis); what is not finite counts as nothing."""
     top = largest.astype(np.float64)
     if np.isfinite(top).all():
-        np.exp(np.subtract(logits, top, out=cdf), out=cdf)
-    else:
-        wide = logits.astype(np.float64)
-        finite = np.isfinite(wide)
-        top = np.where(finite, wide, -np.inf).max(axis=1, keepdims=True)
-        np.copyto(top, 0.0, where=np.isneginf(top))  # no finite logit: every class is out
-        np.exp(np.subtract(wide, top, out=cdf), out=cdf)
-        cdf[~finite] = 0.0
-    np.cumsum(cdf, axis=1, out=cdf)
+        np.exp(np.subtract(logits, top, out=weights), out=weights)
+        return
+    wide = logits.astype(np.float64)
+    finite = np.isfinite(wide)
+    top = np.where(finite, wide, -np.inf).max(axis=axis, keepdims=True)
+    np.copyto(top, 0.0, where=np.isneginf(top))  # no finite logit: every class is out
+    np.exp(np.subtract(wide, top, out=weights), out=weights)
+    weights[~finite] = 0.0
+
+
+_LANES = 16
+"""Rows from which on their sums are made side by side."""
+_sums = native.Loop(lambda x, y: x + y, "same")
 
 
 def multinomial(gen: Philox, logits: np.ndarray, samples: int, dtype: np.dtype) -> np.ndarray:
     """Class numbers (rows of logits, samples), each drawn with the softmax of its row."""
-    rows, classes = logits.shape
-    cdf = np.empty((rows, classes))
+    rows = len(logits)
     found = reduce_short_rows(np.maximum, logits, 1, True)
     largest = logits.max(axis=1, keepdims=True) if found is None else found
-    share_out(rows, classes * 4, lambda first, end: _cumulate(logits[first:end], largest[first:end], cdf[first:end]))
     words = gen.words(rows * samples * 2).astype(np.uint64).reshape(rows, samples, 2)
     target = float64_of(words[..., 0], words[..., 1])
+    is_few = samples < searching.MANY_IN_A_ROW and rows >= _LANES and native.available()
+    return (_some_of_each_row if is_few else _many_of_each_row)(logits, largest, target).astype(dtype, copy=False)
+
+
+def _some_of_each_row(logits: np.ndarray, largest: np.ndarray, target: np.ndarray) -> np.ndarray:
+    """Rows side by side: one addition goes on in several of them."""
+    rows, classes = logits.shape
+    result = np.empty(target.shape, np.intp)
+
+    def some_rows(first: int, end: int) -> None:
+        columns = transposes.in_order(logits[first:end].T)
+        weights = np.empty(columns.shape)
+        _weigh(columns, largest[first:end].T, weights, 0)
+        cdf = _sums.accumulate(weights) if end - first >= _LANES else np.cumsum(weights, 0)
+        result[first:end] = _places(cdf, target[first:end] * cdf[-1][:, None], end - first, np.arange(end - first))
+
+    share_out(rows, classes * 4, some_rows)
+    return result
+
+
+def _many_of_each_row(logits: np.ndarray, largest: np.ndarray, target: np.ndarray) -> np.ndarray:
+    rows, classes = logits.shape
+    cdf = np.empty((rows, classes))
+
+    def some_rows(first: int, end: int) -> None:
+        part = cdf[first:end]
+        _weigh(logits[first:end], largest[first:end], part, 1)
+        np.cumsum(part, axis=1, out=part)
+
+    share_out(rows, classes * 4, some_rows)
     target *= cdf[:, -1:]
-    if samples >= searching.MANY_IN_A_ROW or rows == 1:
-        found = searching.places(cdf.view(np.int64), target.view(np.int64), "right")  # none is negative: their bits have the same order
-        if found is not None:
-            return found.astype(dtype, copy=False)
-    if rows * 8 < samples:
-        found = np.stack([np.searchsorted(row, want, side="right") for row, want in zip(cdf, target, strict=True)])
-        return found.astype(dtype)
-    # A binary search in all rows at once: low counts the entries that are not above the target.
-    low = np.zeros(target.shape, np.intp)
-    high = np.full(target.shape, classes, np.intp)
-    flat, base = cdf.reshape(-1), np.arange(rows)[:, None] * classes
-    for _ in range(classes.bit_length()):
-        middle = (low + high) >> 1
-        inside = middle < high
-        above = ~inside | (flat[base + np.minimum(middle, classes - 1)] > target)
-        low = np.where(above, low, middle + 1)
-        high = np.where(above & inside, middle, high)
-    return low.astype(dtype)
+    found = searching.places(cdf.view(np.int64), target.view(np.int64), "right")  # none is negative: their bits have the same order
+    if found is not None:
+        return found
+    if rows * 8 < target.shape[1]:
+        return np.stack([np.searchsorted(row, want, side="right") for row, want in zip(cdf, target, strict=True)])
+    return _places(cdf, target, 1, np.arange(rows) * classes)
+
+
+def _places(cdf: np.ndarray, target: np.ndarray, step: int, starts: np.ndarray) -> np.ndarray:
+    """How many entries are not above the target, by halving in all sorted lines at once; they start in `cdf` at `starts`, with entries `step` apart."""
+    flat, first = cdf.reshape(-1), starts[:, None]
+    place, left = np.broadcast_to(first, target.shape), cdf.size // len(starts)
+    while left > 1:
+        half = left // 2
+        place = place + (flat.take(place + (half - 1) * step) <= target) * (half * step)
+        left -= half
+    place = place + (flat.take(place) <= target) * step
+    place -= first
+    return place if step == 1 else place // step
 
 
 _remainders = native.Loop(lambda x, y: x - np.floor(x / y) * y)  # in float64: exact for 32 bits

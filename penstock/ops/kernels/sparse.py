@@ -46,11 +46,14 @@ def coordinates(keys: np.ndarray, sizes: Any) -> np.ndarray:
     return result
 
 
+def are_below(places: np.ndarray, size: int) -> bool:
+    """Whether all of these numbers, int32 or int64, are from 0 on and below `size`."""
+    return not places.size or bool(np.maximum.reduce(places.view(f"u{places.itemsize}")) < size)  # what is negative is very large without its sign
+
+
 def are_inside(indices: np.ndarray, sizes: Any) -> bool:
     """Whether all coordinates are."""
-    if not len(indices):
-        return True
-    return all(indices[:, k].min() >= 0 and indices[:, k].max() < size for k, size in enumerate(sizes))
+    return all(are_below(indices[:, k], int(size)) for k, size in enumerate(sizes))
 
 
 def check_in_order(indices: np.ndarray, sizes: Any) -> np.ndarray:
