@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -34,7 +35,7 @@ class Remote:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (lives as long as the process)
         self._process = subprocess.Popen(
             [sys.executable, "-m", module, name], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors,
-            env={**os.environ, **SETTINGS, **(environment or {})},
+            env={**os.environ, **SETTINGS, **(environment or {})}, preexec_fn=os.setpgrp,
         )  # fmt: skip
         self._pending = b""
         self._read(READY)
@@ -64,7 +65,9 @@ class Remote:
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def close(self) -> None:
-        self._process.kill()
+        """Ends the worker, and whatever it has started."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
         for stream in (self._process.stdin, self._process.stdout, self._errors):
             if stream is not None:

@@ -1,6 +1,7 @@
 """The benchmark driver: turns, failures, warm-up and the page it writes. Times themselves are not tested."""
 
 import ast
+import os
 import pathlib
 import textwrap
 import time
@@ -44,6 +45,9 @@ for line in sys.stdin:
         answer = {"absent": True}
     elif work == "hang" and name == "tensorflow":
         time.sleep(60)
+    elif work == "child":
+        import subprocess
+        answer = {"pid": subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL).pid}
     elif work == "die" and name == "penstock":
         sys.exit("out of luck")
     else:
@@ -59,6 +63,25 @@ def pool(tmp_path):
     pool = workers.Pool({name: {"PYTHONPATH": str(tmp_path)} for name in names}, module="fake_worker")
     yield pool
     pool.close()
+
+
+# -- workers --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/stat"), reason="looks at processes in /proc")
+def test_what_a_worker_started_ends_with_it(pool):
+    pid = pool.ask("peer", "setup", 20.0, name="child")["pid"]
+    os.kill(pid, 0)
+    pool.close()
+    for _ in range(1000):
+        try:
+            with open(f"/proc/{pid}/stat") as file:
+                if file.read().rpartition(")")[2].split()[0] == "Z":  # nobody has looked after it yet
+                    return
+        except (FileNotFoundError, ProcessLookupError):
+            return
+        time.sleep(0.01)
+    raise AssertionError(f"process {pid} is still there")
 
 
 # -- timing -------------------------------------------------------------------------------------------------------------
