@@ -10,7 +10,7 @@ from penstock import dtypes
 from penstock.errors import InvalidArgumentError, OutOfRangeError
 from penstock.graph.ir import Dims
 from penstock.ops.declare import NOT_DIFFERENTIABLE, checked_scalar, op, vector, with_rank
-from penstock.ops.kernels import boxes, drawing
+from penstock.ops.kernels import boxes, crops, drawing
 from penstock.ops.samples import arr, normal, uniform
 
 _TYPES = "{uint8, uint16, int8, int16, int32, int64, half, float, double}"
@@ -53,7 +53,7 @@ WHERE = dict(boxes=arr(BOXES), box_ind=arr([0, 1, 1, 0]))
 
 op(f"CropAndResize(image: T, boxes: float, box_ind: int32, crop_size: int32) -> (crops: float) [T: type in {_TYPES};"
    " method: string in {'bilinear', 'nearest'} = 'bilinear'; extrapolation_value: float = 0]",
-   shape=crop_shape, numpy=boxes.crop_and_resize, grad=crop_grad, expensive=True, host_memory=["crop_size"],
+   shape=crop_shape, numpy=crops.crop_and_resize, grad=crop_grad, expensive=True, host_memory=["crop_size"],
    samples=[dict(image=uniform(2, 5, 6, 3, lo=0, hi=50), crop_size=arr(s), **WHERE) for s in ((3, 4), (1, 1), (7, 8))]
    + [dict(image=uniform(2, 5, 6, 3, lo=0, hi=50), crop_size=arr((3, 4)), method="nearest", extrapolation_value=2.0, **WHERE)],
    errors=[(dict(image=normal(1, 4, 5, 3), boxes=[[0.0, 0.0, 1.0, 1.0]], box_ind=[3], crop_size=[2, 2]), OutOfRangeError, "box_index has values outside"),
@@ -61,12 +61,12 @@ op(f"CropAndResize(image: T, boxes: float, box_ind: int32, crop_size: int32) -> 
 
 op("CropAndResizeGradImage(grads: float, boxes: float, box_ind: int32, image_size: int32) -> (output: T) [T: type in {float, half, double};"
    " method: string in {'bilinear', 'nearest'} = 'bilinear']",
-   shape=lambda c: c.const_dims(3) if c.const_dims(3) is not None else (None,) * 4, numpy=boxes.crop_and_resize_grad_image, host_memory=["image_size"],
+   shape=lambda c: c.const_dims(3) if c.const_dims(3) is not None else (None,) * 4, numpy=crops.crop_and_resize_grad_image, host_memory=["image_size"],
    samples=[dict(grads=normal(4, *s, 3), image_size=arr((2, 5, 6, 3)), T=dtypes.float32, **WHERE) for s in ((3, 4), (1, 1))]
    + [dict(grads=normal(4, 3, 4, 3), image_size=arr((2, 5, 6, 3)), T=dtypes.float64, method="nearest", **WHERE)])  # fmt: skip
 
 op(f"CropAndResizeGradBoxes(grads: float, image: T, boxes: float, box_ind: int32) -> (output: float) [T: type in {_TYPES}; method: string in {{'bilinear'}} = 'bilinear']",
-   shape=lambda c: c.dims(2), numpy=boxes.crop_and_resize_grad_boxes,
+   shape=lambda c: c.dims(2), numpy=crops.crop_and_resize_grad_boxes,
    samples=[dict(grads=normal(4, *s, 3), image=uniform(2, 5, 6, 3, lo=0, hi=9), **WHERE) for s in ((3, 4), (1, 1))])  # fmt: skip
 
 MANY = np.array([[0, 0, 1, 1], [0, 0.1, 1, 1.1], [0, -0.1, 1, 0.9], [0, 10, 1, 11], [0, 10.1, 1, 11.1], [0, 100, 1, 101]], np.float32)

@@ -6,7 +6,7 @@ import heapq
 import numpy as np
 import pytest
 
-from penstock.ops.kernels import boxes, colors, drawing, morphology, resize, threads
+from penstock.ops.kernels import boxes, colors, crops, drawing, morphology, resize, threads
 
 RNG = np.random.default_rng(0)
 
@@ -15,11 +15,11 @@ RNG = np.random.default_rng(0)
 def parts(request, monkeypatch):
     """Everything at once, in small parts, and in small parts that come in another order."""
     if request.param != "whole":
-        monkeypatch.setattr(boxes, "_BLOCK", 200)
+        monkeypatch.setattr(crops, "_BLOCK", 200)
         monkeypatch.setattr(boxes, "_BLOCK_OF_BOXES", 8)
         monkeypatch.setattr(resize, "_PART", 50)
     if request.param == "threads":
-        monkeypatch.setattr(boxes, "_THREADS_FROM", 0)
+        monkeypatch.setattr(crops, "_THREADS_FROM", 0)
         monkeypatch.setattr(resize, "_THREADS_FROM", 0)
         monkeypatch.setattr(threads, "_parallel_for", lambda n, work: [work(i) for i in reversed(range(n))])
 
@@ -176,7 +176,7 @@ def test_crops(size, kind, method, parts):
     where = (RNG.random((9, 4)) * 1.4 - 0.2).astype(np.float32)
     where[0], where[1] = (0, 0, 1, 1), (0.9, 0.8, 0.1, 0.2)
     index = RNG.integers(0, 3, 9).astype(np.int32)
-    found = boxes.crop_and_resize(images, where, index, np.array(size, np.int32), method=method, extrapolation_value=1.5)
+    found = crops.crop_and_resize(images, where, index, np.array(size, np.int32), method=method, extrapolation_value=1.5)
     expected = [plain_crop(images[k], box, *size, 1.5, method == b"nearest") for k, box in zip(index, where, strict=True)]
     assert found.dtype == np.float32
     np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-5)
@@ -184,7 +184,7 @@ def test_crops(size, kind, method, parts):
 
 def test_no_boxes_no_crops():
     image, none = np.ones((1, 3, 3, 2), np.float32), np.zeros((0, 4), np.float32)
-    found = boxes.crop_and_resize(image, none, np.zeros(0, np.int32), np.array([2, 3]), method=b"bilinear", extrapolation_value=0.0)
+    found = crops.crop_and_resize(image, none, np.zeros(0, np.int32), np.array([2, 3]), method=b"bilinear", extrapolation_value=0.0)
     assert found.shape == (0, 2, 3, 2)
 
 
@@ -397,9 +397,9 @@ def test_crops_of_nearest_pixels(seed):
     where, which, size = (random.random((9, 4)) * 1.5 - 0.25).astype(np.float32), random.integers(0, 3, 9).astype(np.int32), random.integers(1, 7, 2).astype(np.int32)
     where[:2] = [[0, 0, 1, 1], [1, 1, 0, 0]]
     part = slice(0, 1 if seed % 2 else 9)  # all inside, or not
-    found = boxes.crop_and_resize(images, where[part], which[part], size, method=b"nearest", extrapolation_value=-7.0)
+    found = crops.crop_and_resize(images, where[part], which[part], size, method=b"nearest", extrapolation_value=-7.0)
     for crop, (top, left, bottom, right), image in zip(found, where[part], images[which[part]], strict=True):
         for y, z in np.ndindex(*size):
-            at = [boxes._positions(*ends, n, whole)[i] for *ends, i, n, whole in ((top, bottom, y, size[0], height), (left, right, z, size[1], width))]
+            at = [crops._positions(*ends, n, whole)[i] for *ends, i, n, whole in ((top, bottom, y, size[0], height), (left, right, z, size[1], width))]
             is_inside = 0 <= at[0] <= height - 1 and 0 <= at[1] <= width - 1
             np.testing.assert_array_equal(crop[y, z], image[tuple(int(np.floor(v + np.float32(0.5))) for v in at)] if is_inside else -7)

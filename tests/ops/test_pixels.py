@@ -7,7 +7,7 @@ import pytest
 
 from penstock import dtypes, errors
 from penstock.ops import arrange, native
-from penstock.ops.kernels import boxes, colors, drawing, morphology, pool, resize
+from penstock.ops.kernels import colors, crops, drawing, morphology, pool, resize
 from penstock.ops.native import pixels, planes
 
 needs_loops = pytest.mark.skipif(not pixels.available(), reason="no loops in machine code here")
@@ -30,7 +30,7 @@ def numpy_only(monkeypatch):
 
 @pytest.fixture(autouse=True)
 def every_size(monkeypatch):
-    for module in (resize, boxes):
+    for module in (resize, crops):
         monkeypatch.setattr(module, "_NATIVE_FROM", 1)
     with np.errstate(all="ignore"):  # as the executor has it
         yield
@@ -94,33 +94,33 @@ def test_crops_and_their_gradients_agree_with_numpy(numpy_only, method, crop):
     for depth in DEPTHS:
         x, dy = images(2, 6, 7, depth), images(5, *crop, depth)
         args = (x, where, of, np.array(crop))
-        crops = boxes.crop_and_resize(*args, method=method, extrapolation_value=0.5)
-        np.testing.assert_array_equal(crops, numpy_only(boxes.crop_and_resize, *args, method=method, extrapolation_value=0.5))
+        made = crops.crop_and_resize(*args, method=method, extrapolation_value=0.5)
+        np.testing.assert_array_equal(made, numpy_only(crops.crop_and_resize, *args, method=method, extrapolation_value=0.5))
         args = (dy, where, of, np.array(x.shape))
-        back = boxes.crop_and_resize_grad_image(*args, T=dtypes.float32, method=method)
-        np.testing.assert_allclose(back, numpy_only(boxes.crop_and_resize_grad_image, *args, T=dtypes.float32, method=method), rtol=1e-5, atol=1e-5)
+        back = crops.crop_and_resize_grad_image(*args, T=dtypes.float32, method=method)
+        np.testing.assert_allclose(back, numpy_only(crops.crop_and_resize_grad_image, *args, T=dtypes.float32, method=method), rtol=1e-5, atol=1e-5)
         # The gradient is the transpose of the crop, which is linear in the image.
-        crops = boxes.crop_and_resize(x, where, of, np.array(crop), method=method, extrapolation_value=0.0)
-        np.testing.assert_allclose((crops * dy).sum(), (back * x).sum(), rtol=1e-3, atol=1e-3)
+        made = crops.crop_and_resize(x, where, of, np.array(crop), method=method, extrapolation_value=0.0)
+        np.testing.assert_allclose((made * dy).sum(), (back * x).sum(), rtol=1e-3, atol=1e-3)
 
 
 def test_crops_gradients_must_be_as_many_as_boxes():
     where, of = np.zeros((3, 4), np.float32), np.zeros(3, np.int32)
     with pytest.raises(errors.InvalidArgumentError, match="boxes and grads have incompatible shape"):
-        boxes.crop_and_resize_grad_image(images(2, 4, 4, 1), where, of, np.array([1, 5, 5, 1]), T=dtypes.float32, method=b"bilinear")
+        crops.crop_and_resize_grad_image(images(2, 4, 4, 1), where, of, np.array([1, 5, 5, 1]), T=dtypes.float32, method=b"bilinear")
     with pytest.raises(errors.InvalidArgumentError, match="boxes and grads have incompatible shape"):
-        boxes.crop_and_resize_grad_boxes(images(2, 4, 4, 1), images(1, 5, 5, 1), where, of)
+        crops.crop_and_resize_grad_boxes(images(2, 4, 4, 1), images(1, 5, 5, 1), where, of)
 
 
 def test_gradients_of_boxes_are_slopes():
     image, dy = images(1, 9, 8, 3), images(2, 4, 5, 3)
     where, of = np.array([[0.13, 0.22, 0.81, 0.93], [0.3, 0.1, 0.55, 0.6]], np.float32), np.zeros(2, np.int32)
-    found = boxes.crop_and_resize_grad_boxes(dy, image, where, of)
+    found = crops.crop_and_resize_grad_boxes(dy, image, where, of)
     step = np.float32(1e-3)
 
     def value(at: np.ndarray) -> np.ndarray:
-        crops = boxes.crop_and_resize(image, at, of, np.array([4, 5]), method=b"bilinear", extrapolation_value=0.0)
-        return (crops.astype(np.float64) * dy).sum((1, 2, 3))
+        made = crops.crop_and_resize(image, at, of, np.array([4, 5]), method=b"bilinear", extrapolation_value=0.0)
+        return (made.astype(np.float64) * dy).sum((1, 2, 3))
 
     for side in range(4):
         move = np.zeros_like(where)
