@@ -58,15 +58,23 @@ class Weights:
         mine = list(zip(found, self.variables))
         shown = [tf.convert_to_tensor(g) if not isinstance(g, tf.IndexedSlices) else g.values for g in found[len(self.uses) :] if g is not None]
         shown += [g.values if isinstance(g, tf.IndexedSlices) else g for g, _ in mine if g is not None and m.chance(0.3)]
-        # A reference variable is read wherever its value is used: nothing built later may do that, once there is an update.
-        is_shut = bool(self.variables) and not self.resource and not self.snapshots
         if self.variables and m.chance(0.85):
             self._update([(g, v) for g, v in mine if g is not None], [*results, *shown])
-        else:  # whoever changes the weights comes after those who read them here
-            for v in self.variables:
-                v.last = list(dict.fromkeys([*v.last, *(y.op for y in (*results, *shown))]))
-        for y in [*results, *shown]:
-            m.add(tf.stop_gradient(y) if is_shut else y)
+            self._add([*results, *shown])
+        else:
+            self.show([*results, *shown])
+
+    def show(self, results: Sequence[Any]) -> None:
+        """Results into the pool. Whoever changes the weights comes after those who read them here."""
+        for v in self.variables:
+            v.last = list(dict.fromkeys([*v.last, *(y.op for y in results)]))
+        self._add(results)
+
+    def _add(self, results: Sequence[Any]) -> None:
+        # A reference variable is read wherever its value is used: nothing built later may do that, once there is an update.
+        is_shut = bool(self.variables) and not self.resource and not self.snapshots
+        for y in results:
+            self.m.add(self.m.tf.stop_gradient(y) if is_shut else y)
 
     def _update(self, pairs: Sequence[tuple[Any, Variable]], before: Sequence[Any]) -> None:
         m, tf = self.m, self.m.tf
@@ -254,10 +262,7 @@ def cells(m: Maker) -> None:
         made = getattr(raw, kind)(seq_len_max=np.int64(rng.choice([steps, max(1, steps - 1)])), x=x, cs_prev=zeros, h_prev=state, **weights, **more)
     # LSTMBlockCell has no gradient of its own.
     if kind == "LSTMBlockCell":
-        w.uses, w.variables = [], []
-        w.is_trained = False
-        m.add(made.h)
-        m.add(made.cs if m.chance(0.5) else made.co)
+        w.show([made.h, made.cs if m.chance(0.5) else made.co])
         return
     w.finish([made.h] if m.chance(0.6) else [made.h, made.cs], [x])
 
