@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from penstock import errors
+from penstock.ops.kernels.threads import require_determinism
 from penstock.session import default_config
 
 
@@ -193,6 +194,14 @@ def set_experimental_options(options: dict[str, Any]) -> None:
             setattr(rewriter, name, bool(value))
         elif name == "min_graph_nodes":
             rewriter.min_graph_nodes = value
+
+
+def enable_op_determinism() -> None:
+    """Results repeat bit for bit, also from process to process: what `TF_DETERMINISTIC_OPS=1` does. Call it before the first session runs; it holds for good.
+
+    Random ops repeat if they have seeds; as in TensorFlow, `tf.set_random_seed` gives them some.
+    """
+    require_determinism()
 
 
 # -- memory -----------------------------------------------------------------------------------------------------------

@@ -71,7 +71,7 @@ LAZY: dict[str, str] = {
         config.threading.set_inter_op_parallelism_threads config.threading.set_intra_op_parallelism_threads
         config.optimizer.get_experimental_options config.optimizer.get_jit config.optimizer.set_experimental_options
         config.optimizer.set_jit config.experimental.VirtualDeviceConfiguration=LogicalDeviceConfiguration
-        config.experimental.list_physical_devices config.experimental.list_logical_devices
+        config.experimental.enable_op_determinism config.experimental.list_physical_devices config.experimental.list_logical_devices
         config.experimental.get_visible_devices config.experimental.set_visible_devices
         config.experimental.get_virtual_device_configuration=get_logical_device_configuration
         config.experimental.set_virtual_device_configuration=set_logical_device_configuration

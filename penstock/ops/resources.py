@@ -238,10 +238,11 @@ def take_free(refs: Sequence[Ref], taken: list[Ref], arrays: list[np.ndarray]) -
         if not ref.lock.acquire(False):
             return False
         value = ref.value
-        if value.__class__ is not np.ndarray or getrefcount(value) > _ALONE + 1 or value.base is not None or not value.flags.carray:
+        ref.value = None  # before the count: from here on, nobody else gets it
+        if value.__class__ is not np.ndarray or getrefcount(value) > _ALONE or value.base is not None or not value.flags.carray:
+            ref.value = value
             ref.lock.release()
             return False
-        ref.value = None
         taken.append(ref)
         arrays.append(value)
     return True

@@ -12,6 +12,7 @@ from penstock.graph.ir import Dims
 from penstock.ops.constant import blank
 from penstock.ops.declare import op
 from penstock.ops.kernels.slices import assign_slice, slice_index
+from penstock.ops.kernels.views import piece
 from penstock.ops.samples import arr, empty, normal, strings
 from penstock.shapes import format_dims, merge_dims
 
@@ -20,7 +21,7 @@ from penstock.shapes import format_dims, merge_dims
 
 def slice_kernel(x: Any, begin: np.ndarray, size: np.ndarray) -> np.ndarray:
     index = part_index(x.shape, begin, size)
-    return x[index] if index else x
+    return piece(x[index]) if index else x
 
 
 def part_index(shape: tuple[int, ...], begin: np.ndarray, size: np.ndarray) -> tuple[slice, ...]:
@@ -96,7 +97,7 @@ def strided_slice_kernel(x: Any, begin: np.ndarray, end: np.ndarray, strides: np
                          ellipsis_mask: int, new_axis_mask: int, shrink_axis_mask: int) -> Any:  # fmt: skip
     index = slice_index(x.shape, begin, end, strides, begin_mask, end_mask, ellipsis_mask, new_axis_mask, shrink_axis_mask)
     # The ellipsis keeps a single string an array.
-    return x[(*index, ...)]
+    return piece(x[(*index, ...)])
 
 
 def sliced_dims(dims: Dims, begin: Any, end: Any, strides: Any, count: int | None, masks: dict[str, int]) -> Dims:

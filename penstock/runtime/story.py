@@ -14,7 +14,7 @@ import numpy as np
 from penstock import dtypes, errors
 from penstock.engines.late import Product
 from penstock.graph import parts
-from penstock.graph.ir import Operation
+from penstock.graph.ir import Operation, Tensor
 from penstock.ops.context import DEAD
 from penstock.ops.resources import Ref, ResourceHandle
 from penstock.shapes import format_dims
@@ -88,12 +88,18 @@ def _value_of(value: Any) -> Any:
     return value.value if isinstance(value, Ref) else None if value is DEAD else value
 
 
+def _name_of(tensor: Tensor) -> str:
+    """What the user calls it: a feed by the tensor that was fed."""
+    fed = tensor.op.origin if tensor.op.type in ("_Arg", "_Recv") else None
+    return tensor.name if fed is None or len(fed.outputs) != 1 else fed.outputs[0].name
+
+
 def story(
     op: Operation, device: str, inputs: Sequence[Any] = (), doing: str = "", client: Operation | None = None, joined: Operation | None = None
 ) -> list[str]:
     """Lines that tell what `op` was and what it was given. `client` is the operation that the user knows, `joined` the node that `op` was a part of."""
     client = client or op.origin or op
-    names = [t.name for t in op.inputs]
+    names = [_name_of(t) for t in op.inputs]
     lines = [f"Node: {client.name} = {op.type}({', '.join(names)})"]
     if op.name != client.name:
         lines.append(f"  executed as: {op.name}")

@@ -28,6 +28,7 @@ from penstock.formats.attr_value import FuncAttr
 from penstock.graph.function import Function
 from penstock.graph.ir import Dims, Graph
 from penstock.graph.quiet_gc import paused
+from penstock.ops.kernels.views import is_wasteful
 from penstock.ops.native import transposes
 from penstock.ops.resources import Ref
 from penstock.pipeline import CompileOptions, Trail, compile_step, debug
@@ -130,7 +131,7 @@ class Prepared:
 def owned(value: np.ndarray) -> np.ndarray:
     """`value` if nobody else can see its memory, else a copy."""
     base = value.base
-    if base is None or not value.flags.writeable:
+    if base is None or not value.flags.writeable or is_wasteful(value):
         return _copied(value)
     if base.__class__ is np.ndarray and base.base is None and sys.getrefcount(base) <= 3 and sys.getrefcount(value) <= 4:
         return value  # a view of an array that only this view holds

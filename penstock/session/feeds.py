@@ -60,7 +60,7 @@ class FeedSlot:
                 return value
             if isinstance(value, np.ndarray) and value.size == 1:
                 return value.item()
-        if isinstance(value, int) and not isinstance(value, bool) and self.dtype.is_integer and not (self.dtype.min <= value <= self.dtype.max):
+        if isinstance(value, int) and not isinstance(value, bool) and not self._holds(value):
             raise TypeError(f"Type of feed value {value} with type {type(value)} is not compatible with Tensor type {self.np.type}. Try explicitly setting the type of the feed tensor to a larger type (e.g. int64).")
         if isinstance(value, (np.ndarray, np.generic)):
             return self._from_numpy(np.asarray(value))
@@ -71,6 +71,12 @@ class FeedSlot:
             return np.asarray(value, dtype=self.np)
         except (TypeError, ValueError) as error:
             raise type(error)(f"Cannot feed {value!r} for Tensor {self.tensor.name} of type {self.dtype.name}: {error}") from error
+
+    def _holds(self, value: int) -> bool:
+        """Whether the placeholder's type has this number."""
+        if self.dtype.is_integer:
+            return self.dtype.min <= value <= self.dtype.max
+        return self.dtype is not dtypes.bool or value in (0, 1)
 
     def _from_numpy(self, value: np.ndarray) -> np.ndarray:
         if self.dtype is dtypes.string:

@@ -10,6 +10,7 @@ import numpy as np
 from penstock import dtypes, errors
 from penstock.dtypes import DType
 from penstock.graph.ir import Tensor
+from penstock.ops.kernels.views import compact
 
 
 class TensorHandle:
@@ -74,7 +75,7 @@ class SessionState:
         """Keeps `value`; its handle is "node;id;device", as in TF."""
         self._next += 1
         handle = f"{node_name};{self._next};{device}"
-        self._values[handle] = value
+        self._values[handle] = compact(value)
         return handle
 
     def get(self, handle: str) -> Any:

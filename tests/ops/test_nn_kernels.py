@@ -260,6 +260,17 @@ def test_top_k(dtype, k):
     assert index.dtype == np.int32
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16, ml_dtypes.bfloat16])
+def test_the_largest_number_is_none_that_is_none(dtype):
+    """As TensorFlow has it for k = 1; among several, NaN is the first."""
+    nan = np.nan
+    x = np.array([[1, nan, 5, 5], [nan, -INF, nan, -INF], [nan] * 4, [3, 2, 1, 0], [nan, nan, -2, nan]]).astype(dtype)
+    values, index = topk.top_k(x, np.int32(1))
+    assert index.ravel().tolist() == [2, 1, 0, 0, 2]
+    np.testing.assert_array_equal(values.astype(np.float64).ravel(), [5, -INF, nan, 3, -2])
+    assert topk.top_k(x, np.int32(2))[1].tolist() == [[1, 2], [0, 2], [0, 1], [0, 1], [0, 1]]
+
+
 def test_nth_element_and_in_top_k():
     x = np.array([[3.0, 1.0, 2.0, 2.0]], np.float32)
     assert topk.nth_element(x, np.int32(1), reverse=False) == 2

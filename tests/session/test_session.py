@@ -435,3 +435,21 @@ def test_fetched_views_are_copies_in_order(dtype):
                 np.testing.assert_array_equal(got, want, strict=True)
                 got[...] = 7
         np.testing.assert_array_equal(sess.run(variable), given)
+
+
+@pytest.mark.parametrize("value", [2, -1, 3])
+def test_a_number_that_is_no_truth_value_is_not_fed_for_one(value):
+    x = tf.placeholder(tf.bool, [])
+    with tf.Session() as sess:
+        assert [bool(sess.run(tf.identity(x), {x: fed})) for fed in (0, 1, True)] == [False, True, True]
+        with pytest.raises(TypeError, match=f"Type of feed value {value} .* is not compatible"):
+            sess.run(tf.identity(x), {x: value})
+
+
+def test_errors_call_feeds_by_the_users_names():
+    x = tf.placeholder(tf.float32, [None, 3], name="mine")
+    y = tf.matmul(x, x)
+    with tf.Session() as sess:
+        for _ in range(3):
+            with pytest.raises(tf.errors.InvalidArgumentError, match=r"MatMul\(mine:0, mine:0\)\n.*\n  input mine:0: float32\[2,3\]"):
+                sess.run(y, {x: np.ones((2, 3), np.float32)})

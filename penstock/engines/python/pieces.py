@@ -1,7 +1,7 @@
 """Lines for nodes that take arrays apart and join them, and for short sums, where static shapes say all there is to know.
 
     a, b = x[s1], x[s2]              Split at a constant axis
-    y = x[s]                         Slice, StridedSlice with constant bounds
+    y = x[s]                         Slice, StridedSlice with constant bounds; x[s].copy() where little of a large x is wanted
     y = sliced(x), part(x)           StridedSlice, Slice with constant bounds, of shapes that are not known; Pad likewise
     y = x.reshape((4, 1))            ExpandDims, Squeeze
     y = concatenate((a, b), 1)       ConcatV2 at a constant axis
@@ -23,6 +23,7 @@ import numpy as np
 from penstock.errors import InvalidArgumentError
 from penstock.graph.ir import Operation, Tensor
 from penstock.ops.arrange import padded, padded_shape
+from penstock.ops.kernels import views
 from penstock.ops.kernels.slices import slice_index
 from penstock.ops.slicing import part_index
 from penstock.shapes import is_fully_defined
@@ -92,6 +93,13 @@ def _part(name: str, index: tuple[Any, ...], name_of: Callable[[Any, str], str])
     return f"{name}[{name_of(index, 'slice_')}]"
 
 
+def _own_part(op: Operation, name: str, index: tuple[Any, ...], name_of: Callable[[Any, str], str]) -> str:
+    """A copy where a small piece would keep a large array in memory."""
+    size = op.inputs[0].dtype.np.itemsize
+    part, whole = (size * math.prod(_dims(t)) for t in (op.outputs[0], op.inputs[0]))
+    return _part(name, index, name_of) + ".copy()" * views.is_small(part, whole)
+
+
 def _split(op: Operation, inputs: Sequence[str], bounds: list[Any], name_of: Callable[[Any, str], str]) -> str | None:
     dims = _dims(op.inputs[1])
     axis, count = _axis(bounds[0], len(dims)), op.attrs["num_split"]
@@ -113,7 +121,7 @@ def _slice(op: Operation, inputs: Sequence[str], bounds: list[Any], name_of: Cal
         if not 0 <= start <= limit or not 0 <= length <= limit - start:
             return None
         index.append(slice(start, start + length))
-    return _part(inputs[0], tuple(index), name_of)
+    return _own_part(op, inputs[0], tuple(index), name_of)
 
 
 def _strided_slice(op: Operation, inputs: Sequence[str], bounds: list[Any], name_of: Callable[[Any, str], str]) -> str | None:
@@ -124,7 +132,7 @@ def _strided_slice(op: Operation, inputs: Sequence[str], bounds: list[Any], name
         return None
     if not _dims(op.outputs[0]) and op.inputs[0].dtype.np.kind in "biufc" and all(i.__class__ is int for i in index) and len(index) == len(_dims(op.inputs[0])):
         return _part(inputs[0], tuple(index), name_of)
-    return _part(inputs[0], (*index, ...), name_of)
+    return _own_part(op, inputs[0], (*index, ...), name_of)
 
 
 class _ByShape:
@@ -156,7 +164,7 @@ class _StridedPart(_ByShape):
         return (*slice_index(shape, *self._bounds, *(self._op.attrs[name] for name in _MASKS)), ...)
 
     def __call__(self, x: Any) -> Any:
-        return x[self._of(x.shape)]
+        return views.piece(x[self._of(x.shape)])
 
 
 class _Part(_ByShape):
@@ -166,7 +174,7 @@ class _Part(_ByShape):
         return (*part_index(shape, *self._bounds), ...)
 
     def __call__(self, x: Any) -> Any:
-        return x[self._of(x.shape)]
+        return views.piece(x[self._of(x.shape)])
 
 
 class _Padded(_ByShape):

@@ -27,6 +27,7 @@ from penstock.dtypes import DType
 from penstock.errors import CancelledError, InvalidArgumentError, OutOfRangeError
 from penstock.graph.ir import Dims
 from penstock.ops.kernels.texts import dtype_text
+from penstock.ops.kernels.views import compact
 from penstock.ops.kernels.waiting import DONE, MOVED, STUCK, Attempt, WaitingRoom
 from penstock.ops.philox import Philox
 from penstock.shapes import compatible_dims, format_dims
@@ -126,6 +127,7 @@ class Queue(WaitingRoom):
 
     def enqueue(self, ctx: Any, done: Callable[..., Any], values: Sequence[Any]) -> None:
         self.check_element(values)
+        values = [compact(value) for value in values]
         self.submit(ctx, Attempt(self._enqueue, done, "Enqueue", values), self.enqueues)
 
     def _enqueue(self, attempt: Attempt) -> int:

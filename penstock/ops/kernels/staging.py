@@ -22,6 +22,7 @@ import numpy as np
 from penstock.dtypes import DType, from_np
 from penstock.errors import InternalError, InvalidArgumentError, ResourceExhaustedError
 from penstock.ops.kernels.texts import dtype_text
+from penstock.ops.kernels.views import compact
 from penstock.ops.kernels.waiting import DONE, STUCK, Attempt, Crowd, WaitingRoom
 
 
@@ -84,7 +85,7 @@ class StagingArea(_Area):
         def run(attempt: Attempt) -> int:
             if self._full(len(self.items), size):
                 return STUCK
-            self.items.append(values)
+            self.items.append([compact(value) for value in values])
             self.used += size
             return DONE
 
@@ -161,7 +162,7 @@ class StagingMap(_Area):
             for i, value in zip(indices, values):  # TF takes as many values as there are indices
                 if parts[i] is not None:
                     raise InvalidArgumentError(f"The tensor for index '{i}' for key '{key}' was already initialized '{self.width}'.")
-                parts[i] = value
+                parts[i] = compact(value)
             self.used += size
             if any(p is None for p in parts):
                 self.incomplete[key] = parts

@@ -7,10 +7,18 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+_required = False
+
+
+def require_determinism() -> None:
+    """From now on, results repeat bit for bit."""
+    global _required
+    _required = True
+
 
 def is_deterministic() -> bool:
-    """Whether results must repeat bit for bit: TF's own switch. Then neither the number of threads nor what a process has done before may matter."""
-    return os.environ.get("TF_DETERMINISTIC_OPS", "").strip().lower() in ("1", "true")
+    """Whether results must repeat bit for bit: TF's own switches. Then neither the number of threads nor what a process has done before may matter."""
+    return _required or os.environ.get("TF_DETERMINISTIC_OPS", "").strip().lower() in ("1", "true")
 
 
 def serial(count: int, work: Callable[[int], Any]) -> None:

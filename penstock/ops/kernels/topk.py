@@ -32,7 +32,7 @@ def top_k(x, k, index_type: Any = np.int32):
     flat = x.reshape(-1, n)
     wide = widen(flat)
     if k == 1:
-        index = np.argmax(wide, -1)[:, None]
+        index = _largest_numbers(wide)[:, None]
     elif len(wide) == 1 and n <= ONE_SHORT_ROW and (found := _largest_of_one(wide[0], k)) is not None:
         return [flat[0].take(found).reshape(shape), found.astype(index_type).reshape(shape)]
     else:
@@ -47,6 +47,18 @@ def top_k(x, k, index_type: Any = np.int32):
             index = _descending(wide)[:, :k]
     values = flat.reshape(-1).take(index + n * np.arange(len(flat))[:, None])
     return [values.reshape(shape), index.astype(index_type).reshape(shape)]
+
+
+def _largest_numbers(x: np.ndarray) -> np.ndarray:
+    """Where the largest number of each row is, the first of equal ones. What is no number does not count, unlike where more entries are wanted: as in TensorFlow."""
+    index = np.argmax(x, -1)
+    if x.dtype.kind == "f":
+        found = x[np.arange(len(x)), index]
+        for row in np.flatnonzero(found != found):
+            numbers = np.flatnonzero(x[row] == x[row])
+            if numbers.size:
+                index[row] = numbers[np.argmax(x[row, numbers])]
+    return index
 
 
 def _descending(x: np.ndarray) -> np.ndarray:

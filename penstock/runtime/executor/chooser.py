@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from penstock.ops.kernels.threads import is_deterministic
+
 
 class Chooser:
     """Decides by trial whether a program with independent expensive kernels runs faster straight or on the pool.
 
     BLAS has threads of its own, so that no rule would be right for all graphs: run both ways a few times, keep the faster. Where steps bring other shapes, they
-    are other work: then means of more steps are compared, and the pool has to win clearly.
+    are other work: then means of more steps are compared, and the pool has to win clearly. Where results must repeat, times decide nothing.
     """
 
     __slots__ = ("_shapes", "_times", "choice", "runs", "varies")
@@ -23,7 +25,7 @@ class Chooser:
         self._shapes: Any = None
         self._times: dict[bool, list[int]] = {False: [], True: []}
         self.varies = False
-        self.choice: bool | None = None
+        self.choice: bool | None = False if is_deterministic() else None
 
     def on_pool(self) -> bool:
         # Steps at the same time may count past the end; their timings are as good as any.

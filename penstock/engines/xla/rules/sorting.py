@@ -21,8 +21,9 @@ def _top_k(x: Any, k: int, index_type: Any) -> list[Any]:
     if is_int(x):
         values, index = lax.top_k(x, k)
         return [values, index.astype(index_type)]
-    # XLA takes -0.0 for less than 0.0; here they are equal.
-    _, index = lax.top_k(jnp.where(x == 0, np.zeros((), x.dtype), x), k)
+    # XLA takes -0.0 for less than 0.0; here they are equal. A NaN is the largest, but for who wants one number only.
+    ranked = jnp.where(x == 0, np.zeros((), x.dtype), x)
+    _, index = lax.top_k(jnp.where(x == x, ranked, np.array(-np.inf, x.dtype)) if k == 1 else ranked, k)
     return [jnp.take_along_axis(x, index, -1), index.astype(index_type)]
 
 
