@@ -108,7 +108,7 @@ def test_names_that_only_penstock_has_are_known(surfaces):
 
 # TF 2 has these only together with Keras 2, so that they cannot be seen here.
 NEED_KERAS = {"nn.rnn_cell", "layers", "layers.experimental"}
-PENSTOCK_ONLY = {"Defun", "IndexedSlicesValue", "TensorHandle", "errors.make_error", "register_session_run_conversion_functions", "train.Timeline"}
+PENSTOCK_ONLY = {"Defun", "IndexedSlicesValue", "TensorHandle", "config.experimental.enable_op_determinism", "errors.make_error", "register_session_run_conversion_functions", "train.Timeline"}
 
 
 # -- programs ---------------------------------------------------------------------------------------------------------------
