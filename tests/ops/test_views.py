@@ -67,18 +67,13 @@ def pieces_of_layers(x):
     return tf.concat(pieces, 1)
 
 
-def pieces_side_by_side(x):
-    return tf.stack([tf.tanh(x * (i + 1.0))[:, 0] for i in range(20)])
-
-
 def pieces_of_rounds(x):
     array = tf.TensorArray(tf.float32, 20)
     return tf.while_loop(lambda i, _: i < 20, lambda i, t: (i + 1, t.write(i, (x * tf.cast(i, tf.float32))[:, 0])), [0, array])[1].stack()
 
 
-@pytest.mark.parametrize(
-    ("program", "static"), [(pieces_of_layers, True), (pieces_of_layers, False), (pieces_side_by_side, True), (pieces_of_rounds, True), (pieces_of_rounds, False)]
-)
+@pytest.mark.parametrize("program", [pieces_of_layers, pieces_of_rounds])
+@pytest.mark.parametrize("static", [True, False])
 def test_a_step_lets_go_of_what_it_took_pieces_from(program, static, monkeypatch):
     monkeypatch.setenv("PENSTOCK_XLA", "0")
     x = tf.placeholder(tf.float32, [1000, 1000] if static else [None, 1000])
@@ -89,7 +84,7 @@ def test_a_step_lets_go_of_what_it_took_pieces_from(program, static, monkeypatch
         tracemalloc.start()
         try:
             sess.run(y, {x: LARGE})
-            assert tracemalloc.get_traced_memory()[1] < 50 * 2**20  # 20 arrays of 4 MB if they stayed
+            assert tracemalloc.get_traced_memory()[1] < 40 * 2**20  # 20 arrays of 4 MB if they stayed
         finally:
             tracemalloc.stop()
 

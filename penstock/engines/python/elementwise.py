@@ -39,8 +39,6 @@ LONGEST = 96
 """Nodes of one run."""
 WINDOW = 40
 """So many statements apart, nodes do not join: a value that is computed early has to be kept until it is read."""
-SIDE_BY_SIDE = 1 << 25
-"""Bytes of values that do not follow from one another, but read the same array, up to which they join: they are all there at once."""
 COLUMNS = (16, 1 << 14)
 """Least and most columns of a run with rows and columns: ufuncs need some microseconds for every hundred rows."""
 
@@ -376,8 +374,6 @@ def _collect(waiting: list, place: int, dims: Any, steps: _Steps, root: Callable
     known = made | {root(t) for t in operands_of(first.node) if root(t).dims == dims}
     blocked: set[Tensor] = set()
     is_ordered = False  # whether something comes first that may write variables
-    size = 0 if None in dims else math.prod(dims) * first.node.op.outputs[0].dtype.np.itemsize
-    strands, most = 1, SIDE_BY_SIDE // max(size, 1)
     gap = 0
     for i in range(place + 1, len(waiting)):
         statement = waiting[i]
@@ -389,9 +385,7 @@ def _collect(waiting: list, place: int, dims: Any, steps: _Steps, root: Callable
             inputs = [root(t) for t in op.inputs]
             if any(t in known for t in inputs) and not any(t in blocked for t in inputs):
                 reads_now = is_ordered and variables_read(statement.node)
-                follows = not made.isdisjoint(inputs)
-                if steps.of(statement) is not None and not reads_now and (follows or strands < most) and fits_run(statement.node, dims, root):
-                    strands += not follows
+                if steps.of(statement) is not None and not reads_now and fits_run(statement.node, dims, root):
                     batch.append(statement)
                     made.add(op.outputs[0])
                     known.add(op.outputs[0])
