@@ -254,3 +254,24 @@ def test_counters_are_integers(monkeypatch):
     jump, rounds = tf.while_loop(lambda i, v: i <= most - 1, lambda i, v: (i + 5, v + 1.0), (tf.constant(most - 8), x), maximum_iterations=9)
     result, _ = both_ways(monkeypatch, [n, seen, last, jump, rounds], {x: 3.0})
     assert result[0].dtype == np.int32 and result[0] == 9 and result[2] == np.iinfo(np.int32).min
+
+
+def test_memory_that_has_a_result_is_not_written_again(monkeypatch):
+    """A gradient of max pooling is written over the pool's input, which is dead by then."""
+    monkeypatch.setenv("PENSTOCK_ENGINES", "onednn")
+    monkeypatch.setenv("PENSTOCK_XLA", "0")
+    x = tf.placeholder(tf.float32, [1, 9, 10, 16])
+    h = tf.tanh(x) * tf.cos(x)
+    window = {"ksize": [1, 3, 3, 1], "strides": [1, 1, 1, 1], "padding": "SAME"}
+    pooled = tf.nn.max_pool(h, **window)
+    gradient = tf.raw_ops.MaxPoolGrad(orig_input=h, orig_output=pooled, grad=tf.sin(pooled), **window)
+    with tf.control_dependencies([gradient]):
+        later = tf.identity(x)
+    y = tf.stack([gradient, *(f(later) for f in (tf.tanh, tf.cos, tf.sin, tf.exp))])
+    fed = np.random.RandomState(0).randn(1, 9, 10, 16).astype(np.float32)
+    found = []
+    for mode in ("0", "eager"):
+        monkeypatch.setenv("PENSTOCK_REGIONS", mode)
+        with tf.Session() as sess:
+            found.append(sess.run(y, {x: fed}))
+    np.testing.assert_allclose(*found, rtol=1e-5, atol=1e-5)

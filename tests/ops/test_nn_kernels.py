@@ -262,7 +262,7 @@ def test_top_k(dtype, k):
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16, ml_dtypes.bfloat16])
 def test_the_largest_number_is_none_that_is_none(dtype):
-    """As TensorFlow has it for k = 1; among several, NaN is the first."""
+    """As TensorFlow mostly has it for k = 1 (it depends on the place of the NaN there); among several, NaN is the first."""
     nan = np.nan
     x = np.array([[1, nan, 5, 5], [nan, -INF, nan, -INF], [nan] * 4, [3, 2, 1, 0], [nan, nan, -2, nan]]).astype(dtype)
     values, index = topk.top_k(x, np.int32(1))

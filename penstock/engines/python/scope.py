@@ -225,11 +225,11 @@ class Scope:
         spares = self.spares.get((out.dims, out.dtype, path[:-1])) if is_small else None
         return spares.pop() if spares else None
 
-    def _spare(self, held: list[tuple[str, Tensor]], path: tuple[int, ...]) -> list[tuple[str, Tensor]]:
-        """Keeps small arrays for later results; gives what is something else."""
+    def _spare(self, held: list[tuple[str, Tensor]], path: tuple[int, ...], overwritten: Tensor | None = None) -> list[tuple[str, Tensor]]:
+        """Keeps small arrays for later results; gives what is something else, or has a result in it already (`overwritten`)."""
         others = []
         for name, tensor in held:
-            if self.owned.get(tensor) == path[:-1] and tensor in self.sure and tensor.dims and None not in tensor.dims:
+            if tensor is not overwritten and self.owned.get(tensor) == path[:-1] and tensor in self.sure and tensor.dims and None not in tensor.dims:
                 spares = self.spares.setdefault((tensor.dims, tensor.dtype, path[:-1]), [])
                 if n_bytes(tensor) <= SMALL and len(spares) < MOST_SPARES:
                     spares.append(name)

@@ -84,6 +84,7 @@ class Statements(Scope):
             return
         outputs = op.outputs
         into = None
+        overwritten: Tensor | None = None  # an input whose memory has the result
         text = None
         if op in self.counters.lines:
             text = self._counted(op)
@@ -108,7 +109,10 @@ class Statements(Scope):
         else:
             ctx = [getattr(node, "context", "ctx")] if node.needs_ctx else []
             self.code.needs_ctx |= node.needs_ctx
-            text = f"{self._global(self.late.get(op) or self._kernel(node, path), 'f')}({', '.join(ctx + inputs)})"
+            kernel: Any = self.late.get(op)
+            if kernel is None:
+                kernel, overwritten = self._kernel(node, path)
+            text = f"{self._global(kernel, 'f')}({', '.join(ctx + inputs)})"
         if op not in self.code.shortened and self.on_host and self._steps(node, indent, path, inputs, comment):
             return
         if variables_read(node) and op in self.code.shortened:
@@ -124,7 +128,7 @@ class Statements(Scope):
                     held = [(name, t) for name, t in held if name != into]
                     self._take(into, outputs[0])
                 else:
-                    held = self._spare(held, path)
+                    held = self._spare(held, path, overwritten)
                     if held:  # writing over the name of what dies here lets go of it
                         self._take(held.pop()[0], outputs[0])
                 text = f"{self._name(outputs[0])} = {text}"
@@ -162,11 +166,11 @@ class Statements(Scope):
         self._drop(self._spare(self._let_go(path), path), indent)
         return True
 
-    def _kernel(self, node: Any, path: tuple[int, ...]) -> Callable[..., Any]:
-        """The node's kernel, or one that writes its result into an input that nobody needs any more, if it has such a form."""
+    def _kernel(self, node: Any, path: tuple[int, ...]) -> tuple[Callable[..., Any], Tensor | None]:
+        """The node's kernel, or one that writes its result into an input that nobody needs any more, if it has such a form, and that input."""
         over = getattr(node.fn, "over", None)
         if over is None or not self.on_host:
-            return node.fn
+            return node.fn, None
         out, inputs = node.op.outputs[0], [self._root(t) for t in node.op.inputs]
         dying = self.kills.get(path, ())
         for i, tensor in enumerate(inputs):
@@ -177,8 +181,8 @@ class Statements(Scope):
                 and self.owned.get(tensor) == path[:-1]
                 and inputs.count(tensor) == 1
             ):
-                return over(i)
-        return node.fn
+                return over(i), tensor
+        return node.fn, None
 
     # -- several nodes as one ---------------------------------------------------------------------------------------------
 
@@ -206,7 +210,7 @@ class Statements(Scope):
         self._line(indent, f"while done < {len(group)}:")
         for i, node in enumerate(group):
             inputs = [self._value(t) for t in node.op.inputs]
-            own = f"{self._global(self._kernel(node, ()), 'f')}({', '.join(inputs)})"
+            own = f"{self._global(self._kernel(node, ())[0], 'f')}({', '.join(inputs)})"
             self._line(indent + 1, f"{'elif' if i else 'if'} done == {i}: {own}  # {node.op.name} = {node.op.type}", node, inputs)
         self._line(indent + 1, f"done = {call}, done + 1)", first, told)
 

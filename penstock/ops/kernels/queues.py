@@ -144,6 +144,7 @@ class Queue(WaitingRoom):
         if n == 0:
             done(None)
             return
+        values = [compact(value) for value in values]
         self.submit(ctx, Attempt(self._enqueue_many, done, "Enqueue", values, n), self.enqueues)
 
     def _enqueue_many(self, attempt: Attempt) -> int:

@@ -50,7 +50,7 @@ def top_k(x, k, index_type: Any = np.int32):
 
 
 def _largest_numbers(x: np.ndarray) -> np.ndarray:
-    """Where the largest number of each row is, the first of equal ones. What is no number does not count, unlike where more entries are wanted: as in TensorFlow."""
+    """Where the largest number of each row is, the first of equal ones. What is no number does not count, unlike where more entries are wanted: as in TensorFlow, mostly."""
     index = np.argmax(x, -1)
     if x.dtype.kind == "f":
         found = x[np.arange(len(x)), index]

@@ -9,8 +9,8 @@ from typing import Any
 
 LARGE = 1 << 20
 """Bytes from which on an array is not kept for a small piece of it within a step."""
-SMALL = 8
-"""A piece is small if the whole has more than so many times its bytes."""
+SMALL, MOST = 8, 1 << 18
+"""A piece is small if the whole has more than so many times its bytes, and if it has no more than so many: larger copies cost more than a kernel does."""
 _LITTLE = 1 << 10
 
 
@@ -24,7 +24,7 @@ def piece(view: Any) -> Any:
 
 def is_small(part: int, whole: int) -> bool:
     """Whether a part of so many bytes shall not keep the whole."""
-    return whole >= LARGE and whole > part * SMALL
+    return whole >= LARGE and whole > part * SMALL and part <= MOST
 
 
 def is_wasteful(value: Any) -> bool:

@@ -23,7 +23,13 @@ def _top_k(x: Any, k: int, index_type: Any) -> list[Any]:
         return [values, index.astype(index_type)]
     # XLA takes -0.0 for less than 0.0; here they are equal. A NaN is the largest, but for who wants one number only.
     ranked = jnp.where(x == 0, np.zeros((), x.dtype), x)
-    _, index = lax.top_k(jnp.where(x == x, ranked, np.array(-np.inf, x.dtype)) if k == 1 else ranked, k)
+    if k == 1:
+        numbers = x == x
+        _, index = lax.top_k(jnp.where(numbers, ranked, np.array(-np.inf, x.dtype)), k)
+        found = jnp.take_along_axis(numbers, index, -1)  # not where a NaN stands before an infinity
+        index = jnp.where(found, index, jnp.argmax(numbers, -1, keepdims=True))
+    else:
+        _, index = lax.top_k(ranked, k)
     return [jnp.take_along_axis(x, index, -1), index.astype(index_type)]
 
 
