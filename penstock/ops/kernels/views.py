@@ -1,6 +1,6 @@
 """Views of arrays, and what they keep in memory: as long as a view of a part is there, so is the whole array.
 
-Where that matters, the part becomes an array of its own. A copy costs no more than its share of writing the whole array did.
+Where that matters, the part becomes an array of its own. Who cuts does not know whether the whole stays anyway, as a variable's does: copies are kept small.
 """
 
 from __future__ import annotations
